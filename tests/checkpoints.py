@@ -442,7 +442,7 @@ def rotary(
             **config,
         },
     )
-    width, size = settings.hidden_size, settings.head_dim
+    width, size = settings.hidden_size, _head_size(settings, 0)
     names = _LFM3_NAMES if model_type == "lfm3" else {}
     if model_type in ("lfm2", "lfm2_moe"):
         names = _LFM2_NAMES
@@ -450,7 +450,8 @@ def rotary(
     draw = _Draw(seed)
 
     def norm(size: int) -> np.ndarray:
-        return draw.scale(size, mean=0.0 if is_gemma else 1.0)  # Gemma multiplies by 1 + weight
+        # Gemma up to 3 multiplies by 1 + weight.
+        return draw.scale(size, mean=0.0 if is_gemma and model_type != "gemma4_text" else 1.0)
 
     # Gemma and Granite multiply embeddings before the first layer.
     scale = width**0.5 if is_gemma else getattr(settings, "embedding_multiplier", 1.0)
@@ -460,6 +461,13 @@ def rotary(
     if not is_tied:
         tensors["lm_head.weight"] = draw.normal(settings.vocab_size, width, std=0.4)
     tensors[f"model.{names.get('norm', 'norm')}.weight"] = norm(width)
+    if model_type == "gemma4_text":
+        inputs = settings.hidden_size_per_layer_input
+        all_inputs = inputs * settings.num_hidden_layers
+        further = draw.normal(settings.vocab_size, all_inputs, std=0.5)
+        tensors["model.embed_tokens_per_layer.weight"] = further
+        tensors["model.per_layer_model_projection.weight"] = draw.linear(all_inputs, width)
+        tensors["model.per_layer_projection_norm.weight"] = norm(inputs)
     norms = ["input_layernorm", "post_attention_layernorm"]
     norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"] * (
         is_gemma or model_type == "lfm3"
@@ -475,6 +483,18 @@ def rotary(
             tensors[f"{block}{name}.weight"] = draw.linear(out, into)
             if has_bias:
                 tensors[f"{block}{name}.bias"] = draw.bias(out)
+        if model_type == "gemma4_text":
+            inputs, size = settings.hidden_size_per_layer_input, _head_size(settings, layer)
+            tensors[f"{block}per_layer_input_gate.weight"] = draw.linear(inputs, width)
+            tensors[f"{block}per_layer_projection.weight"] = draw.linear(width, inputs)
+            tensors[f"{block}post_per_layer_input_norm.weight"] = norm(width)
+            tensors[f"{block}layer_scalar"] = draw.scale(1)
+            tensors[f"{block}self_attn.q_norm.weight"] = norm(size)
+            if settings.kv_sharing_modes[layer] != "reuse":
+                tensors[f"{block}self_attn.k_norm.weight"] = norm(size)
+        if model_type == "gpt_oss":
+            _interleave_experts(tensors, block, settings.num_local_experts)
+            tensors[f"{block}self_attn.sinks"] = draw.normal(settings.num_attention_heads, std=2.0)
         if model_type.startswith("granitemoe"):
             _stack_experts(tensors, block, settings.num_local_experts)
         if f"{block}feed_forward.gate.weight" in tensors and settings.use_expert_bias:
@@ -516,7 +536,7 @@ _VISION = {
 _DEFAULTS: dict[str, dict[str, Any]] = {
     **{
         name: {"num_local_experts": 6, "num_experts_per_tok": 2}
-        for name in ("qwen3_moe", "olmoe", "granitemoe")
+        for name in ("qwen3_moe", "olmoe", "granitemoe", "gpt_oss")
     },
     "granitemoehybrid": {
         "layer_types": ["attention", "attention"],
@@ -538,6 +558,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 24,
     },
     "lfm3": {"layer_types": ["conv", "full_attention"]},
+    "gemma4_text": {
+        "vocab_size_per_layer_input": 400,
+        "hidden_size_per_layer_input": 8,
+        "global_head_dim": 12,
+        "layer_types": ["full_attention", "full_attention"],
+    },
 }
 """What small models of an architecture have, where nothing else is said."""
 
@@ -563,12 +589,17 @@ _LFM3_NAMES = _LFM_NAMES | {
 }
 
 
+def _head_size(settings: Any, layer: int) -> int:
+    is_own = settings.model_type == "gemma4_text"
+    return (settings.per_layer_config[layer] if is_own else settings).head_dim
+
+
 def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
     """Of a layer's projections the names, the widths before and after, and whether there is a
     bias."""
     kind, width, inner = settings.model_type, settings.hidden_size, settings.intermediate_size
     heads = settings.num_attention_heads, settings.num_key_value_heads
-    queries, keys = (count * settings.head_dim for count in heads)
+    queries, keys = (count * _head_size(settings, layer) for count in heads)
     out_bias = getattr(settings, "attention_bias", False)
     bias, inner_bias = out_bias or kind == "qwen2", getattr(settings, "mlp_bias", False)
     if kind == "phi3":
@@ -584,6 +615,10 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
         ("self_attn.v_proj", width, keys, bias),
         ("self_attn.o_proj", queries, width, out_bias),
     ]
+    if kind == "gemma4_text":
+        shares = settings.kv_sharing_modes[layer] == "reuse"
+        inner *= 1 + (shares and settings.use_double_wide_mlp)
+        mixer = [mixer[0], mixer[3]] if shares else mixer
     if kind == "lfm3" and settings.use_attention_gate:
         mixer.append(("self_attn.g_proj", width, settings.num_attention_heads, False))
     if kind.startswith("lfm") and settings.layer_types[layer] == "conv":
@@ -598,10 +633,11 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
     experts: list[tuple[str, int, int, bool]] = []
     at = ["mlp"]
     dense = getattr(settings, "mlp_only_layers", range(getattr(settings, "num_dense_layers", 0)))
-    if kind in ("qwen3_moe", "olmoe", "granitemoe", "lfm2_moe") and layer not in dense:
+    if kind in ("qwen3_moe", "olmoe", "granitemoe", "lfm2_moe", "gpt_oss") and layer not in dense:
         inner = getattr(settings, "moe_intermediate_size", inner)
         count = getattr(settings, "num_local_experts", None) or settings.num_experts
-        experts = [("mlp.gate", width, count, False)]
+        inner_bias |= kind == "gpt_oss"
+        experts = [("mlp.gate", width, count, inner_bias)]
         at = [f"mlp.experts.{number}" for number in range(count)]
     for where in at:
         experts += [
@@ -610,6 +646,22 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
             (f"{where}.down_proj", inner, width, inner_bias),
         ]
     return mixer + experts
+
+
+def _interleave_experts(tensors: dict[str, np.ndarray], block: str, count: int) -> None:
+    """As GPT-OSS has them: `[experts, in, out]`; columns of gate and up take turns."""
+    for leaf, own in (("weight", ""), ("bias", "_bias")):
+        gate, up, down = (
+            np.stack(
+                [tensors.pop(f"{block}mlp.experts.{x}.{name}_proj.{leaf}").T for x in range(count)]
+            )
+            for name in ("gate", "up", "down")
+        )
+        both = np.stack([gate, up], axis=-1)
+        both = both.reshape(*gate.shape[:-1], 2 * gate.shape[-1])
+        tensors[f"{block}mlp.experts.gate_up_proj{own}"] = both
+        tensors[f"{block}mlp.experts.down_proj{own}"] = down
+        tensors[f"{block}mlp.router.{leaf}"] = tensors.pop(f"{block}mlp.gate.{leaf}")
 
 
 def _stack_experts(tensors: dict[str, np.ndarray], block: str, count: int) -> None:

@@ -18,10 +18,10 @@ from tokenizers import Tokenizer
 
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3"),
-    *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2", "lfm2moe"),
+    *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2", "lfm2moe", "gpt-oss"),
 )
 EXPERTS = 4
-EXPERTS_FROM = {"qwen3moe": 0, "olmoe": 0, "granitemoe": 0, "lfm2moe": 1}
+EXPERTS_FROM = {"qwen3moe": 0, "olmoe": 0, "granitemoe": 0, "lfm2moe": 1, "gpt-oss": 0}
 """The first layer that has some."""
 CONVOLUTIONS = {"lfm2": (0, 2), "lfm2moe": (0, 2)}
 """Layers that have no attention."""
@@ -55,6 +55,15 @@ _SETTINGS: dict[str, list[tuple[str, Any]]] = {
         ("add_expert_feed_forward_length", INNER),
         ("add_leading_dense_block_count", 1),
         ("add_expert_gating_func", gguf.ExpertGatingFuncType.SIGMOID),
+    ],
+    "gpt-oss": [
+        ("add_expert_count", EXPERTS),
+        ("add_expert_used_count", 2),
+        ("add_expert_feed_forward_length", INNER),
+        ("add_sliding_window", 16),
+        ("add_rope_scaling_type", gguf.RopeScalingType.YARN),
+        ("add_rope_scaling_factor", 32.0),
+        ("add_rope_scaling_orig_ctx_len", 4),
     ],
     "granite": [
         ("add_embedding_scale", 12.0),
@@ -106,6 +115,13 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             shapes[f"{where}.gate_proj.weight"] = (INNER, WIDTH)
             shapes[f"{where}.up_proj.weight"] = (INNER, WIDTH)
             shapes[f"{where}.down_proj.weight"] = (WIDTH, INNER)
+            if architecture == "gpt-oss":
+                for name, rows in (("gate", INNER), ("up", INNER), ("down", WIDTH)):
+                    shapes[f"{where}.{name}_proj.bias"] = (rows,)
+        if architecture == "gpt-oss":
+            shapes[f"{block}.mlp.gate.bias"] = (EXPERTS,)
+            shapes[f"{block}.self_attn.sink.weight"] = (HEADS,)
+            shapes[f"{block}.self_attn.o_proj.bias"] = (WIDTH,)
         if layer in CONVOLUTIONS.get(architecture, ()):
             shapes[f"{block}.conv.in_proj.weight"] = (3 * WIDTH, WIDTH)
             shapes[f"{block}.conv.conv.weight"] = (WIDTH, 3)
@@ -113,7 +129,7 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             continue
         for name, rows in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
             shapes[f"{block}.self_attn.{name}_proj.weight"] = (rows * HEAD_SIZE, WIDTH)
-            if architecture == "qwen2":
+            if architecture in ("qwen2", "gpt-oss"):
                 shapes[f"{block}.self_attn.{name}_proj.bias"] = (rows * HEAD_SIZE,)
         shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
         if architecture in ("qwen3", "qwen3moe", "gemma3", "lfm2", "lfm2moe"):
@@ -188,6 +204,7 @@ def add_tensors(
         if architecture in CONVOLUTIONS and name == "model.norm.weight":
             name = "model.embedding_norm.weight"
         name = name.replace("expert_bias", "e_score_correction")
+        name = name.replace("self_attn.sink.weight", "self_attn.sinks.weight")
         its_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert its_name is not None
         if own is gguf.GGMLQuantizationType.F32:

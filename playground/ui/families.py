@@ -79,6 +79,7 @@ _ARCHITECTURES = {
     "qwen3": "Qwen3",
     "gemma2": "Gemma 2",
     "gemma3_text": "Gemma 3",
+    "gemma4_text": "Gemma 4",
     "smollm3": "SmolLM3",
     "granite": "Granite",
     "ministral3": "Ministral 3",
@@ -92,6 +93,7 @@ _ARCHITECTURES = {
     "lfm2": "LFM2",
     "lfm2_moe": "LFM2 MoE",
     "lfm3": "LFM3",
+    "gpt_oss": "GPT-OSS",
 }
 
 

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
@@ -42,11 +43,17 @@ class Attention:
     """A mixer: causal softmax attention.
 
     Attributes:
+        kv_heads: of keys and values; divides the number of heads.
+        head_size: D, which need not be width / heads.
         window: how many positions a position attends to, itself included; None: all before it.
+        source: number of the layer whose keys and values it attends to; None: its own.
     """
 
+    kv_heads: int
+    head_size: int
     positions: Positions
     window: int | None = None
+    source: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class Convolution:
     has_bias: bool
     positions: ClassVar[None] = None
     window: ClassVar[None] = None
+    source: ClassVar[None] = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,8 @@ class Experts:
         sums_to_one: whether the shares of the chosen ones do, instead of those of all.
         sigmoid_scale: shares are this times the sigmoid of each logit; None for a softmax.
         favours: whether a bias changes which are chosen, but not their shares.
+        clamp: l and a in min(g, l) * sigmoid(a * min(g, l)) * (clip(u, -l, l) + 1), in place of
+            an activation of the gate g times u.
     """
 
     inner: int
@@ -89,6 +99,7 @@ class Experts:
     sums_to_one: bool
     sigmoid_scale: float | None = None
     favours: bool = False
+    clamp: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -105,17 +116,21 @@ class RotaryForm:
 
     Attributes:
         layers: the parts of each.
-        heads, kv_heads: of queries, and of keys and values; the second divides the first.
-        head_size: D, which need not be width / heads.
+        heads: of queries.
         norm_offset: added to the stored scales of norms, 1 in Gemma.
         qk_norm: whether queries and keys are normalised: each head's, or all heads' as one.
+        normalizes_values: whether each head's values are, without a scale.
         gates: the sigmoid gates of what attention yields: one for each head.
+        has_sinks: whether each head has a further score in softmax, of a position without values.
         has_pre_norms, has_post_norms: whether inputs of mixers and feed-forward networks are
             normalised, and whether outputs are.
         score_scale: factor of queries.
         score_cap, logit_cap: c in c * tanh(x / c), the soft cap of scores and of logits.
         embedding_scale, residual_scale, logit_scale: factors of embeddings, of a layer's outputs,
             and of logits.
+        layer_inputs: numbers of each token's further embedding for each layer, 0 for none; layers
+            then also scale what they yield (Gemma 4).
+        layer_tokens: how many tokens have such embeddings.
         is_tied: whether the embedding is the head.
     """
 
@@ -123,8 +138,6 @@ class RotaryForm:
     vocabulary_size: int
     width: int
     heads: int
-    kv_heads: int
-    head_size: int
     activation: str
     epsilon: float
     context_length: int
@@ -134,7 +147,9 @@ class RotaryForm:
     feed_forward_bias: bool = False
     norm_offset: float = 0.0
     qk_norm: Literal["head", "all", None] = None
+    normalizes_values: bool = False
     gates: Literal["head", None] = None
+    has_sinks: bool = False
     has_pre_norms: bool = True
     has_post_norms: bool = False
     score_scale: float = 1.0
@@ -143,6 +158,8 @@ class RotaryForm:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logit_scale: float = 1.0
+    layer_inputs: int = 0
+    layer_tokens: int = 0
 
 
 # Architectures
@@ -179,6 +196,25 @@ def _gemma3(config: Any) -> dict[str, Any]:
     return _gemma(config) | {"qk_norm": "head"}
 
 
+def _gemma4(config: Any) -> dict[str, Any]:
+    if config.use_bidirectional_attention == "all":
+        raise ModelUnavailable(
+            "the model's config.json sets use_bidirectional_attention to all, and only causal "
+            "attention is supported."
+        )
+    return _attention_bias(config) | {
+        "activation": config.hidden_activation,
+        "has_post_norms": True,
+        "qk_norm": "head",
+        "normalizes_values": True,
+        "score_scale": 1.0,
+        "logit_cap": config.final_logit_softcapping,
+        "embedding_scale": config.hidden_size**0.5,
+        "layer_inputs": config.hidden_size_per_layer_input or 0,
+        "layer_tokens": config.vocab_size_per_layer_input,
+    }
+
+
 def _olmo2(config: Any) -> dict[str, Any]:
     own = {"qk_norm": "all", "has_pre_norms": False, "has_post_norms": True}
     return _attention_bias(config) | own
@@ -195,6 +231,10 @@ def _lfm3(config: Any) -> dict[str, Any]:
 
 def _olmoe(config: Any) -> dict[str, Any]:
     return _attention_bias(config) | {"qk_norm": "all"}
+
+
+def _gpt_oss(config: Any) -> dict[str, Any]:
+    return _attention_bias(config) | {"feed_forward_bias": True, "has_sinks": True}
 
 
 def _granite(config: Any) -> dict[str, Any]:
@@ -219,6 +259,7 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "qwen3": _qwen3,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
+    "gemma4_text": _gemma4,
     "smollm3": _llama,
     "granite": _granite,
     "phi3": lambda config: {},
@@ -231,6 +272,7 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "lfm2": _lfm2,
     "lfm2_moe": _lfm2,
     "lfm3": _lfm3,
+    "gpt_oss": _gpt_oss,
 }
 """The fields that each architecture sets beyond `describe`."""
 
@@ -274,6 +316,11 @@ def _lfm2_gated(config: Any, place: int) -> Gated:
     return Gated(inner)
 
 
+def _gemma4_gated(config: Any, place: int) -> Gated:
+    shares = config.kv_sharing_modes[place] == "reuse"
+    return Gated(config.intermediate_size * (2 if shares and config.use_double_wide_mlp else 1))
+
+
 _FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
     "qwen3_moe": _qwen3_experts,
     "olmoe": lambda config, place: _experts(
@@ -283,6 +330,13 @@ _FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
     "granitemoehybrid": lambda config, place: Gated(config.shared_intermediate_size),
     "lfm2": _lfm2_gated,
     "lfm2_moe": _lfm2_experts,
+    "gemma4_text": _gemma4_gated,
+    "gpt_oss": lambda config, place: _experts(
+        config,
+        config.intermediate_size,
+        True,
+        clamp=(config.swiglu_limit, config.swiglu_alpha),
+    ),
 }
 """The feed-forward network of a layer, where it is not a gated one of `intermediate_size`."""
 
@@ -303,38 +357,42 @@ def describe(config: Any) -> RotaryForm:
         ModelUnavailable: the kind of rotary positions is not supported, or heads do not fit.
     """
     heads = config.num_attention_heads
+    layers = tuple(_layer(config, place) for place in range(config.num_hidden_layers))
+    plain = {
+        "vocabulary_size": config.vocab_size,
+        "width": config.hidden_size,
+        "heads": heads,
+        "activation": getattr(config, "hidden_act", ""),
+        "epsilon": getattr(config, "rms_norm_eps", None) or config.norm_eps,
+        "score_scale": _sizes(config, 0)[1] ** -0.5,
+        "context_length": context_length(config.max_position_embeddings, config.to_dict()),
+        "is_tied": config.tie_word_embeddings,
+    }
+    return RotaryForm(layers=layers, **plain | _ARCHITECTURES[config.model_type](config))
+
+
+def _sizes(config: Any, place: int) -> tuple[int, int]:
+    """Heads of keys, and numbers of a head, of a layer."""
+    heads = config.num_attention_heads
+    config = config.per_layer_config[place] if config.model_type == "gemma4_text" else config
     kv_heads = config.num_key_value_heads
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
     if heads % kv_heads:
         raise ModelUnavailable(
             f"the model's config.json sets num_key_value_heads to {kv_heads}, which does not "
             f"divide num_attention_heads, {heads}."
         )
-    plain = {
-        "vocabulary_size": config.vocab_size,
-        "width": config.hidden_size,
-        "heads": heads,
-        "kv_heads": kv_heads,
-        "head_size": head_size,
-        "activation": getattr(config, "hidden_act", ""),
-        "epsilon": getattr(config, "rms_norm_eps", None) or config.norm_eps,
-        "score_scale": head_size**-0.5,
-        "context_length": context_length(config.max_position_embeddings, config.to_dict()),
-        "is_tied": config.tie_word_embeddings,
-    }
-    layers = tuple(_layer(config, place, head_size) for place in range(config.num_hidden_layers))
-    return RotaryForm(layers=layers, **plain | _ARCHITECTURES[config.model_type](config))
+    return kv_heads, getattr(config, "head_dim", None) or config.hidden_size // heads
 
 
-def _layer(config: Any, place: int, head_size: int) -> LayerForm:
+def _layer(config: Any, place: int) -> LayerForm:
     feed_forward = _FEED_FORWARDS.get(config.model_type)
     return LayerForm(
-        _mixer(config, place, head_size),
+        _mixer(config, place),
         feed_forward(config, place) if feed_forward else Gated(config.intermediate_size),
     )
 
 
-def _mixer(config: Any, place: int, head_size: int) -> Attention | Convolution:
+def _mixer(config: Any, place: int) -> Attention | Convolution:
     window = getattr(config, "sliding_window", None)
     kind = "sliding_attention" if window else "full_attention"
     if getattr(config, "layer_types", None):
@@ -357,11 +415,19 @@ def _mixer(config: Any, place: int, head_size: int) -> Attention | Convolution:
     is_rotated = rotated[place] if rotated else True
     if config.model_type == "granitemoehybrid":
         is_rotated = config.position_embedding_type == "rope"
+    kv_heads, head_size = _sizes(config, place)
     if is_rotated:
         positions = _positions(config, rope.get(kind, rope), head_size)
     else:
         positions = Positions((0.0,) * (head_size // 2))
-    return Attention(positions, window if kind == "sliding_attention" else None)
+    own_window, source = window if kind == "sliding_attention" else None, None
+    if config.model_type == "gemma4_text" and config.kv_sharing_modes[place] == "reuse":
+        source = max(
+            number
+            for number, mode in enumerate(config.kv_sharing_modes)
+            if mode == "store" and config.layer_types[number] == kind
+        )
+    return Attention(kv_heads, head_size, positions, own_window, source)
 
 
 # Contexts
@@ -521,6 +587,11 @@ def shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Name and shape of all tensors of a checkpoint, matrices as `[out, in]`."""
     form = describe(config)
     yield "model.embed_tokens.weight", (form.vocabulary_size, form.width)
+    if form.layer_inputs:
+        width = form.layer_inputs * len(form.layers)
+        yield "model.embed_tokens_per_layer.weight", (form.layer_tokens, width)
+        yield "model.per_layer_model_projection.weight", (width, form.width)
+        yield "model.per_layer_projection_norm.weight", (form.layer_inputs,)
     for place, layer in enumerate(form.layers):
         for name, shape in _layer_shapes(form, layer):
             yield f"model.layers.{place}.{name}", shape
@@ -529,37 +600,69 @@ def shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "lm_head.weight", (form.vocabulary_size, form.width)
 
 
-def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Any]]]:
-    """What each tensor of a checkpoint holds: the names in `shapes`, and the index of each in it.
+def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Callable[[Any], Any]]]]:
+    """What each tensor of a checkpoint holds: the names in `shapes`, and what takes each out of it.
 
     What is several matrices here may be one there, each some of its rows, or a stack with one for
     each expert.
     """
     form, own_names = describe(config), _OWN_NAMES.get(config.model_type, {})
-    queries, keys, values = qkv_sizes(form)
-    sizes = {"q_proj": queries, "k_proj": keys, "v_proj": values, "down_proj": form.width}
+    whole = itemgetter(slice(None))
 
-    def find(name: str) -> Iterator[tuple[str, Any]]:
+    def find(name: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         found = re.fullmatch(r"(model\.(?:layers\.(\d+)\.)?)(.+?)(\.weight|\.bias|)", name)
         if not found:
-            yield name, slice(None)
+            yield name, whole
             return
         at, place, part, leaf = found.groups()
+        if config.model_type == "gpt_oss" and (of_experts := _INTERLEAVED.fullmatch(part)):
+            yield from _interleaved(
+                f"{at}mlp.experts", *of_experts.groups(), leaf=leaf, config=config
+            )
+            return
         if part not in _STACKED or not place or int(place) >= len(form.layers):
             each = own_names.get(part) or ".".join(own_names.get(x, x) for x in part.split("."))
-            yield f"{at}{each}{leaf}", slice(None)
+            yield f"{at}{each}{leaf}", whole
             return
-        feed_forward, (where, names) = form.layers[int(place)].feed_forward, _STACKED[part]
-        end = 0
+        layer, (where, names) = form.layers[int(place)], _STACKED[part]
+        feed_forward, end = layer.feed_forward, 0
+        sizes = {"down_proj": form.width}
+        if isinstance(layer.mixer, Attention):
+            qkv = ("q_proj", "k_proj", "v_proj")
+            sizes |= dict(zip(qkv, qkv_sizes(form, layer.mixer), strict=True))
         for own in names:
             begin, end = end, end + sizes.get(own, feed_forward.inner)
             if isinstance(feed_forward, Experts) and where == "mlp.experts":
                 for number in range(feed_forward.count):
-                    yield f"{at}{where}.{number}.{own}{leaf}", (number, slice(begin, end))
+                    rows = itemgetter((number, slice(begin, end)))
+                    yield f"{at}{where}.{number}.{own}{leaf}", rows
             else:
-                yield f"{at}{where}.{own}{leaf}", slice(begin, end)
+                yield f"{at}{where}.{own}{leaf}", itemgetter(slice(begin, end))
 
     return find
+
+
+_INTERLEAVED = re.compile(r"mlp\.experts\.(?:(\d+)\.)?(gate_up|down)_proj(_bias)?")
+
+
+def _interleaved(
+    at: str, number: str | None, part: str, bias: str | None, *, leaf: str, config: Any
+) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """GPT-OSS: `[experts, in, out]`, or in blocks `[out, in]` of one; rows of gate and up take
+    turns."""
+    parts = {"gate_proj": slice(0, None, 2), "up_proj": slice(1, None, 2)}
+    parts = parts if part == "gate_up" else {"down_proj": slice(None)}
+    for name, rows in parts.items():
+        if number:
+            yield f"{at}.{number}.{name}{leaf or '.weight'}", itemgetter(rows)
+            continue
+        for each in range(config.num_local_experts):
+            own = f"{at}.{each}.{name}.{'bias' if bias else 'weight'}"
+            yield own, _columns((each, rows) if bias else (each, slice(None), rows))
+
+
+def _columns(index: tuple[Any, ...]) -> Callable[[Any], Any]:
+    return lambda tensor: tensor[index].T
 
 
 def norms(form: RotaryForm) -> tuple[str | None, str | None, str | None, str | None]:
@@ -582,10 +685,19 @@ def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tup
         yield f"{name}.weight", (out, into)
         if has_bias:
             yield f"{name}.bias", (out,)
-    if isinstance(layer.mixer, Attention) and form.qk_norm:
-        heads = (form.heads, form.kv_heads) if form.qk_norm == "all" else (1, 1)
-        for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
-            yield f"self_attn.{name}.weight", (count * form.head_size,)
+    mixer = layer.mixer
+    if isinstance(mixer, Attention) and form.qk_norm:
+        heads = (form.heads, mixer.kv_heads) if form.qk_norm == "all" else (1, 1)
+        names = ("q_norm", "k_norm") if mixer.source is None else ("q_norm",)
+        for name, count in zip(names, heads, strict=False):
+            yield f"self_attn.{name}.weight", (count * mixer.head_size,)
+    if form.layer_inputs:
+        yield "per_layer_input_gate.weight", (form.layer_inputs, form.width)
+        yield "per_layer_projection.weight", (form.width, form.layer_inputs)
+        yield "post_per_layer_input_norm.weight", (form.width,)
+        yield "layer_scalar", (1,)
+    if isinstance(mixer, Attention) and form.has_sinks:
+        yield "self_attn.sink.weight", (form.heads,)
     if isinstance(layer.feed_forward, Experts) and layer.feed_forward.favours:
         yield "mlp.expert_bias.bias", (layer.feed_forward.count,)
 
@@ -601,10 +713,11 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
         yield "conv.conv", width, mixer.taps, mixer.has_bias
         yield "conv.out_proj", width, width, mixer.has_bias
         return
-    queries, keys, values = qkv_sizes(form)
+    queries, keys, values = qkv_sizes(form, mixer)
     yield "self_attn.q_proj", queries, width, form.qkv_bias
-    yield "self_attn.k_proj", keys, width, form.qkv_bias
-    yield "self_attn.v_proj", values, width, form.qkv_bias
+    if mixer.source is None:
+        yield "self_attn.k_proj", keys, width, form.qkv_bias
+        yield "self_attn.v_proj", values, width, form.qkv_bias
     yield "self_attn.o_proj", width, queries, form.out_bias
     if form.gates:
         yield "self_attn.g_proj", form.heads, width, False
@@ -613,7 +726,7 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
 def _inner_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
     inner, at = layer.feed_forward.inner, ["mlp"]
     if isinstance(layer.feed_forward, Experts):
-        yield "mlp.gate", layer.feed_forward.count, form.width, False
+        yield "mlp.gate", layer.feed_forward.count, form.width, form.feed_forward_bias
         at = [f"mlp.experts.{number}" for number in range(layer.feed_forward.count)]
     for of in at:
         yield f"{of}.gate_proj", inner, form.width, form.feed_forward_bias
@@ -621,10 +734,10 @@ def _inner_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
         yield f"{of}.down_proj", form.width, inner, form.feed_forward_bias
 
 
-def qkv_sizes(form: RotaryForm) -> tuple[int, int, int]:
+def qkv_sizes(form: RotaryForm, mixer: Attention) -> tuple[int, int, int]:
     """The widths of queries, keys and values."""
-    keys = form.kv_heads * form.head_size
-    return form.heads * form.head_size, keys, keys
+    keys = mixer.kv_heads * mixer.head_size
+    return form.heads * mixer.head_size, keys, keys
 
 
 _LFM_NAMES = {
@@ -645,6 +758,7 @@ _LFM2_NAMES = _LFM_NAMES | {
 _OWN_NAMES = {
     "granitemoe": {"block_sparse_moe.router.layer": "mlp.gate"},
     "granitemoehybrid": {"shared_mlp.output_linear": "mlp.down_proj"},
+    "gpt_oss": {"mlp.router": "mlp.gate", "self_attn.sinks": "self_attn.sink.weight"},
     "lfm2": _LFM2_NAMES,
     "lfm2_moe": _LFM2_NAMES,
     "lfm3": _LFM_NAMES

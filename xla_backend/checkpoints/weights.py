@@ -57,6 +57,7 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "llama": {"pretraining_tp": 1},
     "gemma2": {"use_bidirectional_attention": None},
     "gemma3_text": {"use_bidirectional_attention": False, "attn_logit_softcapping": None},
+    "gemma4_text": {"attention_k_eq_v": False, "enable_moe_block": False},
     "olmoe": {"clip_qkv": None},
     "granitemoehybrid": {"num_local_experts": 0},
     "lfm3": {"use_sandwich_norm": True},
@@ -64,6 +65,7 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
 
 _IMAGE_MODELS = (
     "gemma3",
+    "gemma4",
     "idefics3",
     "internvl",
     "lfm2_vl",
@@ -103,7 +105,9 @@ def read_config(folder: Path) -> PretrainedConfig:
             f"{folder} has an architecture that is not supported: its config.json says {found}. "
             f"Supported are {', '.join(MODEL_TYPES)}."
         )
-    if values.get("quantization_config"):
+    quantized = values.get("quantization_config")
+    is_mxfp4 = isinstance(quantized, dict) and quantized.get("quant_method") == "mxfp4"
+    if quantized and not (is_mxfp4 and model_type == "gpt_oss"):
         raise ModelUnavailable(
             f"{folder} has quantized weights, which are not supported. Choose a version of the "
             "model with weights in float32, float16 or bfloat16."
@@ -256,17 +260,20 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     if any("/" in name for name in placed):
         placed = {}  # Keras writes other names there than in the files
     is_rotary = config.model_type in rotary_form.MODEL_TYPES
-    find = rotary_form.pieces(config) if is_rotary else lambda name: [(name, slice(None))]
-    for path in weight_files(folder):
-        for name, tensor in _read_file(path, as_stored):
-            if placed and placed.get(name) != path.name:
-                continue  # a file may have tensors of another version of the model
-            for own, index in find(_canonical_name(name, config.model_type)):
-                try:
-                    stored[own] = tensor[index]
-                except IndexError as error:
-                    shape = tensor.shape
-                    raise _damaged(path, f"{name} of the shape {shape} has no {own}") from error
+    find = rotary_form.pieces(config) if is_rotary else lambda name: [(name, lambda whole: whole)]
+    all_tensors = (
+        (path, name, tensor)
+        for path in weight_files(folder)
+        for name, tensor in _read_file(path, as_stored)
+        if not placed or placed.get(name) == path.name  # a file may have some of another version
+    )
+    for path, name, tensor in _joined(all_tensors):
+        for own, take in find(_canonical_name(name, config.model_type)):
+            try:
+                stored[own] = take(tensor)
+            except IndexError as error:
+                shape = tensor.shape
+                raise _damaged(path, f"{name} of the shape {shape} has no {own}") from error
     for alias in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
         if config.model_type == "t5" and alias in stored:
             stored.setdefault("shared.weight", stored[alias])
@@ -294,6 +301,32 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
                 "would be nonsense. Download it again, or choose another version of the model."
             )
     return fitted
+
+
+def _joined(
+    tensors: Iterable[tuple[Path, str, Weights]],
+) -> Iterator[tuple[Path, str, Weights]]:
+    """Joins blocks and scales of MXFP4: a matrix for each expert.
+
+    Transformers has both of all experts as a tensor of bytes, which may lie in different files.
+    """
+    waiting: dict[str, np.ndarray] = {}
+    for path, name, tensor in tensors:
+        stem, _, part = name.rpartition("_")
+        if part not in ("blocks", "scales") or isinstance(tensor, Blocks):
+            yield path, name, tensor
+            continue
+        waiting[name] = tensor
+        if not {f"{stem}_blocks", f"{stem}_scales"} <= waiting.keys():
+            continue
+        blocks, scales = waiting.pop(f"{stem}_blocks"), waiting.pop(f"{stem}_scales")
+        if blocks.dtype != np.uint8 or blocks.shape != (*scales.shape, 16):
+            raise _damaged(path, f"{stem}_blocks and its scales do not fit together")
+        at, _, own = stem.rpartition(".")
+        for number, each in enumerate(scales):
+            raw = np.concatenate([each[..., None], blocks[number]], axis=-1)
+            whole = Blocks("MXFP4_PAIRS", raw.reshape(len(raw), -1))
+            yield path, f"{at}.{number}.{own}", whole
 
 
 def sample(folder: Path) -> bytes:

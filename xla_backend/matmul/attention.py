@@ -65,7 +65,7 @@ _FOUR = ir.VectorType(FLOAT, 4)
 _WORDS = ir.VectorType(WORD, LANES)
 
 _JOB = Job(
-    "q_at k_at v_at out_at places_at blocks_at groups_at sums_at "
+    "q_at k_at v_at out_at places_at blocks_at groups_at sums_at sinks_at "
     "tokens row_blocks heads kv_heads size offset window cap groups writes"
 )
 # A group of neighbouring tokens of a row: the last one, their count, the panels of all groups
@@ -98,6 +98,7 @@ def attend(
     heads: int,
     kv_heads: int,
     score_cap: float | None,
+    sinks: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Writes keys and values of new tokens, then attends: causal softmax attention.
 
@@ -117,6 +118,7 @@ def attend(
         heads: of `q`.
         kv_heads: of `k` and `v`.
         score_cap: scores become `cap * tanh(score / cap)`.
+        sinks: `[heads]` float32, of each a further score in softmax, of a position without values.
 
     Returns:
         `[T, heads * D]` float32; NaN without a token.
@@ -124,7 +126,8 @@ def attend(
     handler.wait_until_ready()
     cap = int(np.float32(score_cap or 0.0).view(np.int32))
     form = tf.constant([heads, kv_heads, cap], tf.int64)
-    operands = [q, k, v, places, blocks, layer, form]
+    sinks = tf.fill([heads], np.float32(-np.inf)) if sinks is None else sinks
+    operands = [q, k, v, places, blocks, layer, form, tf.convert_to_tensor(sinks)]
     return foreign_calls.call(NAME, operands, q.shape[1], has_side_effect=True)
 
 
@@ -333,7 +336,9 @@ class _Attention:
         is_last = builder.icmp_unsigned("==", builder.add(before, long(1)), panels)
         with builder.if_then(is_last):
             out = builder.at(out_at, builder.add(builder.mul(first, width), own), FLOAT)
-            builder.call(finish, [all_sums, panels, queries, shared, size, out, width])
+            (sinks_at,) = _JOB.get(builder, job, "sinks_at", POINTER)
+            sinks_at = builder.at(sinks_at, builder.mul(head, shared), FLOAT)
+            builder.call(finish, [all_sums, panels, queries, shared, size, out, width, sinks_at])
         builder.ret_void()
         return builder.function
 
@@ -399,9 +404,10 @@ class _Attention:
         return builder.function
 
     def _finish(self) -> ir.Function:
-        """`finish(sums, panels, queries, shared, size, out, out_width)`: adds up panels."""
-        builder = Builder(self._module, "finish", [POINTER, LONG, LONG, LONG, LONG, POINTER, LONG])
-        sums_at, panels, queries, shared, size, out, out_width = builder.arguments
+        """`finish(sums, panels, queries, shared, size, out, out_width, sinks)`: adds up panels."""
+        kinds = [POINTER, LONG, LONG, LONG, LONG, POINTER, LONG, POINTER]
+        builder = Builder(self._module, "finish", kinds)
+        sums_at, panels, queries, shared, size, out, out_width, sinks_at = builder.arguments
         width = _sums_width(builder, size)
         each = Loop(builder, long(0), queries, 1)
 
@@ -412,11 +418,14 @@ class _Attention:
         def found(panel: Value, more: int = 0) -> Value:
             return builder.at(at(panel), builder.sub(width, long(LANES - more)), FLOAT)
 
-        loop = Loop(builder, long(0), panels, 1, [ir.Constant(FLOAT, _LOWEST)])
+        token, own = builder.udiv(each.index, shared), builder.urem(each.index, shared)
+        sink = builder.get(builder.at(sinks_at, own, FLOAT), FLOAT)
+        loop = Loop(builder, long(0), panels, 1, [sink])
         maximum = builder.get(found(loop.index), FLOAT)
         is_greater = builder.fcmp_ordered(">", maximum, loop.values[0])
         (maximum,) = loop.close([builder.select(is_greater, maximum, loop.values[0])])
-        loop = Loop(builder, long(0), panels, 1, [ZERO])
+        of_sink = exponential.exponential(builder, builder.splat(builder.fsub(sink, maximum)))
+        loop = Loop(builder, long(0), panels, 1, [of_sink])
         difference = builder.fsub(builder.get(found(loop.index), FLOAT), maximum)
         factor = exponential.exponential(builder, builder.splat(difference))
         first = builder.extract_element(factor, ir.Constant(WORD, 0))
@@ -424,7 +433,6 @@ class _Attention:
         total = builder.splat(builder.get(found(loop.index, 1), FLOAT))
         (total,) = loop.close([builder.multiply_add(total, factor, loop.values[0])])
         total = builder.extract_element(total, ir.Constant(WORD, 0))
-        token, own = builder.udiv(each.index, shared), builder.urem(each.index, shared)
         to = builder.add(builder.mul(token, out_width), builder.mul(own, size))
         to = builder.at(out, to, FLOAT)
         columns = Loop(builder, long(0), size, 4)
@@ -470,10 +478,11 @@ class _Attention:
 
 
 def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
-    """XLA's handler. Operands: those of `attend`, then heads, heads of keys, cap as bits."""
+    """XLA's handler. Operands: those of `attend`; heads, heads of keys, cap as bits; sinks."""
     call = Handler(module, name)
     q_at, tokens, width = call.operand(0, 2)
-    (k_at,), (v_at,), (places_at,), (layer,), (form,) = map(call.operand, (1, 2, 3, 5, 6))
+    (k_at,), (v_at,), (places_at,), (layer,) = map(call.operand, (1, 2, 3, 5))
+    (form,), (sinks_at,) = map(call.operand, (6, 7))
     blocks_at, _, row_blocks = call.operand(4, 2)
     offset, window = (call.get(layer, LONG, 8 * at) for at in (0, 1))
     heads, kv_heads, cap = (call.get(form, LONG, 8 * at) for at in (0, 1, 2))
@@ -515,7 +524,13 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     is_small = call.icmp_unsigned("<", call.mul(work, call.mul(width, long(2))), long(_ALONE))
     values = {"q_at": q_at, "k_at": k_at, "v_at": v_at, "out_at": call.result}
     values |= {"places_at": places_at, "blocks_at": blocks_at, "groups_at": groups_at}
-    values |= {"sums_at": sums_at, "tokens": tokens, "row_blocks": row_blocks, "heads": heads}
+    values |= {
+        "sinks_at": sinks_at,
+        "sums_at": sums_at,
+        "tokens": tokens,
+        "row_blocks": row_blocks,
+        "heads": heads,
+    }
     values |= {"kv_heads": kv_heads, "size": size, "offset": offset, "window": window}
     values |= {"cap": cap, "groups": groups, "writes": writes}
     _JOB.share(call, unit, values, units, is_small)

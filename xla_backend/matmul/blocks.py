@@ -42,6 +42,8 @@ class Format(NamedTuple):
             `halves` for each group; minima are then subtracted. None: a block is one group.
         nibbles: whether scale and minimum of a group are the halves of one byte.
         table: maps values to numbers, if they are not the numbers themselves.
+        is_power: whether a block's scale is a byte instead, an exponent of 2 (OCP's Microscaling
+            Formats, 2023), half of it because the numbers in the table are doubled.
     """
 
     block: int
@@ -53,6 +55,7 @@ class Format(NamedTuple):
     factors: Callable[[np.ndarray], np.ndarray] | None = None
     nibbles: bool = False
     table: tuple[int, ...] | None = None
+    is_power: bool = False
 
     @property
     def bits(self) -> int:
@@ -89,6 +92,7 @@ def _four_and_two_bits_less_32(blocks: np.ndarray) -> np.ndarray:
 
 _NOT_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 """The table of IQ4_NL and IQ4_XS."""
+_FOUR_BIT_FLOATS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 FORMATS = {
     "Q8_0": Format(32, 34, (Plane(8, 2, 32),)),
@@ -122,6 +126,9 @@ FORMATS = {
         factors=_four_and_two_bits_less_32,
         table=_NOT_LINEAR,
     ),
+    "MXFP4": Format(32, 17, (Plane(4, 1, 16),), table=_FOUR_BIT_FLOATS, is_power=True),
+    # As Transformers has it: neighbours share a byte.
+    "MXFP4_PAIRS": Format(32, 17, (Plane(4, 1, 1),), table=_FOUR_BIT_FLOATS, is_power=True),
 }
 """Formats by their names in GGUF files. Values of eight bits are signed, others are not."""
 
@@ -183,6 +190,9 @@ class Blocks:
         """The scales and minima of the blocks, float16, `[out, blocks, 1 or 2]`."""
         places = [at + byte for at in self.format.halves for byte in (0, 1)]
         blocks = self.raw.reshape(len(self), -1, self.format.size)
+        if self.format.is_power:
+            with np.errstate(over="ignore"):  # to infinity, which no checkpoint may have
+                return np.exp2(blocks[:, :, :1].astype(np.float32) - 128).astype(np.float16)
         return np.ascontiguousarray(blocks[:, :, places]).view(np.float16)
 
     def parts(self) -> Parts:

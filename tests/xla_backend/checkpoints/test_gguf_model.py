@@ -83,6 +83,11 @@ def test_the_config_values_are_those_of_the_hugging_face_folder(
         expected |= {"num_experts": gguf_files.EXPERTS, "num_dense_layers": 1}
     elif architecture in gguf_files.EXPERTS_FROM:
         expected |= {"num_local_experts": gguf_files.EXPERTS, "num_experts_per_tok": 2}
+    if architecture == "gpt-oss":
+        expected |= {"sliding_window": 16, "attention_bias": True}
+        expected["layer_types"] = ["sliding_attention", "full_attention", "sliding_attention"]
+        yarn = {"rope_type": "yarn", "factor": 32.0, "truncate": False}
+        expected["rope_parameters"] = values["rope_parameters"] | yarn
     if architecture == "phi3":
         expected["rope_parameters"] |= {"partial_rotary_factor": 1.0}
     if architecture == "granite":

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -145,6 +146,40 @@ def test_of_a_model_of_images_the_text_model_is_read(
     assert "model.layers.1.mlp.up_proj.weight" in found
     assert (HEAD in found) == (text != "gemma3_text")
     assert not [name for name in found if "vision" in name]
+
+
+def test_experts_in_mxfp4_are_read_as_blocks(tmp_path: Path) -> None:
+    """Of two tensors each, in different files; neighbours share a byte, gate and up take turns."""
+    sizes = {"hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 1}
+    folder = checkpoints.rotary(tmp_path, "gpt_oss", **sizes)
+    edit(folder / "config.json", quantization_config={"quant_method": "mxfp4"})
+    expected = read_weights(folder)
+    tensors = dict(load_file(folder / "model.safetensors"))
+    for name in ("gate_up_proj", "down_proj"):
+        stem = f"model.layers.0.mlp.experts.{name}"
+        whole = np.ascontiguousarray(tensors.pop(stem).swapaxes(1, 2))
+        packed = gguf.quantize(whole, gguf.GGMLQuantizationType.MXFP4)
+        wide = gguf.dequantize(packed, gguf.GGMLQuantizationType.MXFP4)
+        blocks = packed.reshape(*whole.shape[:2], -1, 17)
+        halves = blocks[..., 1:] & 15, blocks[..., 1:] >> 4
+        numbers = np.concatenate(halves, axis=-1)
+        tensors[f"{stem}_scales"] = np.ascontiguousarray(blocks[..., 0])
+        tensors[f"{stem}_blocks"] = numbers[..., ::2] | numbers[..., 1::2] << 4
+        for expert, matrix in enumerate(wide):
+            parts = {"gate": matrix[::2], "up": matrix[1::2]}
+            for part, own in (parts if "gate" in name else {"down": matrix}).items():
+                expected[f"model.layers.0.mlp.experts.{expert}.{part}_proj.weight"] = own
+    scales = {name: tensors.pop(name) for name in [*tensors] if name.endswith("_scales")}
+    files = {"model-1.safetensors": scales, "model-2.safetensors": tensors}
+    (folder / "model.safetensors").unlink()
+    for file, some in files.items():
+        save_file(some, folder / file)
+    placed = {name: file for file, some in files.items() for name in some}
+    edit(folder / "model.safetensors.index.json", weight_map=placed)
+    found = read_weights(folder)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name], tensor, err_msg=name)
 
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

@@ -27,6 +27,8 @@ def in_blocks(name: str, outputs: int, inputs: int) -> Blocks:
     for place in form.halves:
         scales = GENERATOR.uniform(largest / 2, largest, raw.shape[:2]).astype(np.float16)
         raw[:, :, place : place + 2] = scales[:, :, None].view(np.uint8)
+    if form.is_power:
+        raw[:, :, 0] = GENERATOR.integers(120, 122, raw.shape[:2])
     return Blocks(name, raw.reshape(outputs, -1))
 
 

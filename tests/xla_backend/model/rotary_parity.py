@@ -108,6 +108,18 @@ FORMS: dict[str, dict[str, Any]] = {
         "query_pre_attn_scalar": 12,
         "num_key_value_heads": 1,
     },
+    # The last three layers attend to keys of the first three, of either kind and size.
+    "Gemma 4": {
+        "model_type": "gemma4_text",
+        "sliding_window": 6,
+        "num_hidden_layers": 6,
+        "layer_types": ["sliding_attention", "full_attention"] * 3,
+        "num_kv_shared_layers": 3,
+        "use_double_wide_mlp": True,
+        "global_head_dim": 16,
+        "final_logit_softcapping": 9.0,
+        "num_key_value_heads": 1,
+    },
     "SmolLM3": {"model_type": "smollm3", "num_hidden_layers": 4, "no_rope_layer_interval": 2},
     "Granite": {
         "model_type": "granite",
@@ -200,6 +212,14 @@ FORMS: dict[str, dict[str, Any]] = {
         "layer_types": ["conv", "sliding_attention", "full_attention", "conv"],
         "sliding_window": 6,
         "conv_L_cache": 7,
+    },
+    "GPT-OSS": {
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 3,
+        "sliding_window": 6,
+        "intermediate_size": 24,
+        "swiglu_limit": 1.5,
+        "rope_parameters": _YARN | {"truncate": False},
     },
 }
 

@@ -36,6 +36,7 @@ MODEL_TYPES = {
     "granitemoe": "granitemoe",
     "lfm2": "lfm2",
     "lfm2moe": "lfm2_moe",
+    "gpt-oss": "gpt_oss",
 }
 """Hugging Face's names of the architectures, by llama.cpp's."""
 
@@ -66,6 +67,7 @@ _BLOCK_NAMES = {
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
     "exp_probs_b": "mlp.expert_bias",
+    "attn_sinks": "self_attn.sink",
 }
 _EXPERT_NAMES = {
     "ffn_gate_exps": "gate_proj",
@@ -87,6 +89,7 @@ _BLOCK_NAMES_OF = {
     "phi3": _BLOCK_NAMES | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
     **dict.fromkeys((*_GEMMAS, "olmo2"), _POST_NORM_NAMES),
     **dict.fromkeys(_LFMS, _CONVOLUTION_NAMES),
+    "gpt-oss": _BLOCK_NAMES | {"post_attention_norm": "post_attention_layernorm"},
 }
 _ROPE_FACTORS = "rope_freqs.weight"
 _SHORT_FACTORS, _LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
@@ -175,6 +178,9 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
             "norm_topk_prob": has_own_width,  # which no file says
             "moe_intermediate_size" if has_own_width else "intermediate_size": inner,
         }
+    if architecture == "gpt-oss":
+        values["sliding_window"] = window
+        values["rope_parameters"]["truncate"] = False  # which no file says
     if architecture == "lfm2moe":
         values |= {
             "num_experts": values.pop("num_local_experts"),
@@ -265,7 +271,9 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
         at, _, part = stem.rpartition(".")
         if part in _EXPERT_NAMES and at.startswith("blk."):
             where = f"model.layers.{at.removeprefix('blk.')}.mlp.experts"
-            for number, matrix in enumerate(file.read_matrices(name, as_stored=as_stored)):
+            is_bias = leaf == "bias"
+            stack = file.read(name) if is_bias else file.read_matrices(name, as_stored=as_stored)
+            for number, matrix in enumerate(stack):
                 yield f"{where}.{number}.{_EXPERT_NAMES[part]}.{leaf}", matrix
             continue
         tensor = file.read_stored(name) if as_stored else file.read(name)

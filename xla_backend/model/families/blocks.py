@@ -61,7 +61,7 @@ class Linear(NamedTuple):
 class Norm(NamedTuple):
     """Layer normalisation; without a bias, T5's root-mean-square form (no mean subtracted)."""
 
-    scale: tf.Variable
+    scale: tf.Variable | float
     bias: tf.Variable | None
     epsilon: float
 
@@ -133,7 +133,11 @@ def batch_first(x: tf.Tensor, batch_size: int) -> tf.Tensor:
 
 
 def attend_all(
-    q: tf.Tensor, kv: KeysValues, bias: tf.Tensor, score_cap: float | None = None
+    q: tf.Tensor,
+    kv: KeysValues,
+    bias: tf.Tensor,
+    score_cap: float | None = None,
+    sinks: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Attention of many positions at once.
 
@@ -143,6 +147,7 @@ def attend_all(
             of queries (arXiv:2305.13245).
         bias: added to the scores, broadcastable to `[H, Q, S]`; `MASKED` hides a position.
         score_cap: see `soft_cap`.
+        sinks: `[H]`, of each head a further score, of a position without values.
 
     Returns:
         `[Q, H * D]`.
@@ -159,10 +164,16 @@ def attend_all(
 
     scores = split(tf.matmul(share(q, size), kv.keys, transpose_b=True), length)
     scores = soft_cap(scores, score_cap) + bias
-    weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+    highest = tf.reduce_max(scores, axis=-1, keepdims=True)
+    if sinks is not None:
+        highest = tf.maximum(highest, sinks[:, None, None])
+    weights = tf.exp(scores - highest)
+    total = tf.reduce_sum(weights, axis=-1, keepdims=True)
+    if sinks is not None:
+        total += tf.exp(sinks[:, None, None] - highest)
     # Softmax's division comes last, where it divides D numbers a query instead of S.
     attended = split(tf.matmul(share(weights, length), kv.values), size)
-    attended /= tf.reduce_sum(weights, axis=-1, keepdims=True)
+    attended /= total
     return tf.reshape(tf.transpose(attended, [1, 0, 2]), [queries, heads * size])
 
 
@@ -188,7 +199,11 @@ class CausalMask(NamedTuple):
 
 
 def attend_causally(
-    q: tf.Tensor, kv: KeysValues, mask: CausalMask, score_cap: float | None = None
+    q: tf.Tensor,
+    kv: KeysValues,
+    mask: CausalMask,
+    score_cap: float | None = None,
+    sinks: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """`attend_all` where no position looks at a later one, with `[H, S, D]` queries and keys.
 
@@ -204,7 +219,7 @@ def attend_causally(
         """Of the positions from the first up to the last, which is the number of keys."""
         keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
         bias = mask.bias(tf.range(first, last), last)
-        return attend_all(q[:, first:last], keys_values, bias, score_cap)
+        return attend_all(q[:, first:last], keys_values, bias, score_cap, sinks)
 
     def attend_in_chunks(first: tf.Tensor | int, last: tf.Tensor) -> tf.Tensor:
         keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
@@ -217,7 +232,7 @@ def attend_causally(
             begin = place * PIECE
             own = tf.slice(queries, [0, begin, 0], [q.shape[0], PIECE, q.shape[2]])
             bias = mask.bias(first + begin + tf.range(PIECE), last)
-            return attend_all(own, keys_values, bias, score_cap)
+            return attend_all(own, keys_values, bias, score_cap, sinks)
 
         attended = tf.map_fn(piece, tf.range(pieces), fn_output_signature=tf.float32)
         return tf.reshape(attended, [-1, q.shape[0] * q.shape[2]])[: last - first]
@@ -265,6 +280,7 @@ def attend_step(
     current: KeysValues,
     current_bias: tf.Tensor | float = 0.0,
     score_cap: float | None = None,
+    sinks: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Self-attention of one query a beam over the prompt, the new tokens before it, and itself.
 
@@ -286,6 +302,7 @@ def attend_step(
         current: keys and values of the current tokens, `[K, G, D]`.
         current_bias: broadcastable to `[K, G, 1]`.
         score_cap: see `soft_cap`.
+        sinks: `[K, G, 1]`, see `attend_all`.
 
     Returns:
         `[K, G, D]`.
@@ -298,7 +315,9 @@ def attend_step(
         soft_cap(_scores(q, prompt.keys), score_cap) + prompt_bias,
         soft_cap(_scores(q, cached.keys), score_cap) + kv_cache_bias,
     ]
-    weights = tf.nn.softmax(tf.concat(scores, axis=-1))
+    weights = tf.nn.softmax(tf.concat(scores + [sinks] * (sinks is not None), axis=-1))
+    if sinks is not None:
+        weights = weights[..., :-1]
     first_cached = 1 + tf.shape(prompt.keys)[1]
     attended = weights[..., :1] * current.values
     attended += _weighted_sum(weights[..., 1:first_cached], prompt.values)
@@ -516,6 +535,10 @@ class WeightReader:
         return Parts.of(
             self._in_kind(whole), len(names), functools.partial(self._written, names[0])
         )
+
+    def stack(self, names: Sequence[str]) -> tf.Variable:
+        """Arrays of one shape as one variable, with an axis before theirs."""
+        return self._keep(names[0], np.stack([self.array(name) for name in names]))
 
     def convolution(self, name: str) -> Linear:
         """A convolution over neighbours as one projection of all of them, concatenated.

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from xla_backend.checkpoints import rotary_form
-from xla_backend.matmul.matrix import Matrix, Parts
+from xla_backend.matmul.matrix import Parts
+from xla_backend.model.families.blocks import Linear
 
 _FEW = 16
 """Up to so many tokens, an expert multiplies all: those that did not choose it cost less than
@@ -24,15 +25,17 @@ class Experts(NamedTuple):
     """The feed-forward network of a layer.
 
     Attributes:
-        router: `[E, experts]`. gate, up, down: of all experts.
+        router: yields a logit for each expert. gate, up, down: of all experts.
+        biases: of these three, `[experts, out]`; None without any.
         form: how many are chosen, and how.
         favoured: `[experts]`, what is added to scores before the choice.
     """
 
-    router: Matrix
+    router: Linear
     gate: Parts
     up: Parts
     down: Parts
+    biases: tuple[tf.Variable, ...] | None
     form: rotary_form.Experts
     favoured: tf.Variable | None
     activation: Callable[[tf.Tensor], tf.Tensor]
@@ -62,7 +65,7 @@ class Experts(NamedTuple):
 
     def _shares(self, x: tf.Tensor) -> tf.Tensor:
         """How much of each expert a token has, `[T, experts]`; zeros of those not chosen."""
-        logits = self.router.multiply(x)
+        logits = self.router(x)
         scores = logits if self.form.sigmoid_scale is None else tf.sigmoid(logits)
         favoured = scores if self.favoured is None else scores + self.favoured
         _, places = tf.math.top_k(favoured, self.form.chosen)
@@ -80,8 +83,16 @@ class Experts(NamedTuple):
 
     def _one(self, x: tf.Tensor, expert: tf.Tensor) -> tf.Tensor:
         """An expert's network for all rows."""
-        gate, up = self.gate.multiply(x, expert), self.up.multiply(x, expert)
-        return self.down.multiply(self.activation(gate) * up, expert)
+        gate, up = self._multiplied(0, x, expert), self._multiplied(1, x, expert)
+        if self.form.clamp is None:
+            return self._multiplied(2, self.activation(gate) * up, expert)
+        limit, steepness = self.form.clamp
+        gate, up = tf.minimum(gate, limit), tf.clip_by_value(up, -limit, limit)
+        return self._multiplied(2, gate * tf.sigmoid(steepness * gate) * (up + 1.0), expert)
+
+    def _multiplied(self, which: int, x: tf.Tensor, expert: tf.Tensor) -> tf.Tensor:
+        y = (self.gate, self.up, self.down)[which].multiply(x, expert)
+        return y + tf.gather(self.biases[which], expert) if self.biases else y
 
     def _apart(self, x: tf.Tensor, own: tf.Tensor, expert: tf.Tensor) -> tf.Tensor:
         """The same for some rows: they go first, and those that follow are not multiplied."""

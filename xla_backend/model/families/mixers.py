@@ -23,7 +23,8 @@ class Mixer(Protocol):
     """What a layer's mixer offers.
 
     What it remembers is a nest of tensors of its own; `rotation` and `visible`, in which its
-    positions and those that a step sees are told to it, are what its class says.
+    positions and those that a step sees are told to it, are what its class says. `source` is what
+    the layer whose keys and values it shares has remembered in this call; `()` if it has its own.
     """
 
     @property
@@ -34,17 +35,24 @@ class Mixer(Protocol):
         """Zeros for what it remembers of so many new tokens, `[.., N, K, ..]`."""
 
     def prefill(
-        self, x: tf.Tensor, rotation: Any, mask: CausalMask, only_last: bool
+        self, x: tf.Tensor, rotation: Any, mask: CausalMask, source: Any, only_last: bool
     ) -> tuple[tf.Tensor, Any]:
         """A prompt, `[S, E]`, all of it or only its last position; what it remembers of it."""
 
     def run(
-        self, x: tf.Tensor, rotation: Any, places: tf.Tensor, memory: tf.Tensor, of_layer: tf.Tensor
-    ) -> tf.Tensor:
-        """Any tokens, `[T, E]`, over blocks of memory; see `attention.attend`."""
+        self,
+        x: tf.Tensor,
+        rotation: Any,
+        places: tf.Tensor,
+        memory: tf.Tensor,
+        of_layer: tf.Tensor,
+        source: Any,
+    ) -> tuple[tf.Tensor, Any]:
+        """Any tokens, `[T, E]`, over blocks of memory, see `attention.attend`; what it adds there,
+        of which other layers are the source."""
 
     def step(
-        self, x: tf.Tensor, rotation: Any, prompt: Any, cached: Any, visible: Any
+        self, x: tf.Tensor, rotation: Any, prompt: Any, cached: Any, visible: Any, source: Any
     ) -> tuple[tf.Tensor, Any]:
         """The current tokens, `[K * B, E]`; what it remembers of them, `[K, .., ..]`.
 
@@ -71,27 +79,32 @@ class Attention(NamedTuple):
     """Causal self-attention. It remembers keys and values.
 
     Attributes:
-        qkv: yields queries, keys, values, and gates of what is attended.
+        qkv: yields queries, keys, values, and gates of what is attended; queries alone if `shares`.
+        shares: whether its keys and values are another layer's.
         norms_all: whether the norms of queries and keys are of all heads as one.
         gates: how many; each of as many numbers of a head.
+        sinks: `[heads]`, see `blocks.attend_all`.
     """
 
     qkv: Linear
     query_norm: Norm | None
     key_norm: Norm | None
+    value_norm: Norm | None
     out: Linear
+    shares: bool
     heads: int
     kv_heads: int
     head_size: int
     norms_all: bool
     gates: int
+    sinks: tf.Variable | None
     score_scale: float
     score_cap: float | None
 
     @property
     def block_bytes(self) -> int:
         """See `Mixer.block_bytes`."""
-        return attention.layer_bytes(self.kv_heads, self.head_size)
+        return 0 if self.shares else attention.layer_bytes(self.kv_heads, self.head_size)
 
     def empty(self, batch_size: int, num_beams: int, length: int) -> KeysValues:
         """See `Mixer.empty`."""
@@ -99,18 +112,18 @@ class Attention(NamedTuple):
         return KeysValues(zeros, zeros)
 
     def prefill(
-        self, x: tf.Tensor, rotation: Rotation, mask: CausalMask, only_last: bool
+        self, x: tf.Tensor, rotation: Rotation, mask: CausalMask, source: Any, only_last: bool
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.prefill`."""
         # Keys and values `[H, S, D]`, queries `[H * R, S, D]`.
-        *qkv, gates = self._inputs(x, rotation)
-        q, k, v = map(_swap, qkv)
-        kv = KeysValues(k, v)
+        q, kv, gates = self._inputs(x, rotation)
+        q, kv = _swap(q), KeysValues(*(source or map(_swap, kv)))
+        cap, sinks = self.score_cap, self.sinks
         if not only_last:
-            return self._out(blocks.attend_causally(q, kv, mask, self.score_cap), gates), kv
+            return self._out(blocks.attend_causally(q, kv, mask, cap, sinks), gates), kv
         length = tf.shape(x)[0]
         bias = mask.bias(length[None] - 1, length)
-        attended = blocks.attend_all(q[:, -1, None], kv, bias, self.score_cap)
+        attended = blocks.attend_all(q[:, -1, None], kv, bias, cap, sinks)
         return self._out(attended, gates[-1, None]), kv
 
     def run(
@@ -120,17 +133,19 @@ class Attention(NamedTuple):
         places: tf.Tensor,
         memory: tf.Tensor,
         of_layer: tf.Tensor,
-    ) -> tf.Tensor:
-        """See `Mixer.run`."""
-        *qkv, gates = self._inputs(x, rotation)
-        q, k, v = (tf.reshape(y, [-1, y.shape[1] * y.shape[2]]) for y in qkv)
+        source: Any,
+    ) -> tuple[tf.Tensor, KeysValues]:
+        """See `Mixer.run`. What another layer wrote is written again, in its place."""
+        q, kv, gates = self._inputs(x, rotation)
+        kv = KeysValues(*(source or map(_flat, kv)))
         attended = attention.attend(
-            *(q, k, v, places, memory, of_layer),
+            *(_flat(q), *kv, places, memory, of_layer),
             heads=self.heads,
             kv_heads=self.kv_heads,
             score_cap=self.score_cap,
+            sinks=self.sinks,
         )
-        return self._out(attended, gates)
+        return self._out(attended, gates), kv
 
     def step(
         self,
@@ -139,19 +154,25 @@ class Attention(NamedTuple):
         prompt: KeysValues,
         cached: KeysValues,
         visible: tuple[tf.Tensor, tf.Tensor],
+        source: Any,
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.step`; `visible`: biases of prompt and new tokens, see `for_queries`."""
-        q, k, v, gates = self._inputs(x, rotation)
+        q, kv, gates = self._inputs(x, rotation)
         groups, size = prompt.keys.shape[0], self.head_size
         shared, num_beams = self.heads // self.kv_heads, cached.keys.shape[2]
-        current = KeysValues(*(tf.reshape(y, [num_beams, groups, size]) for y in (k, v)))
+        own = (tf.reshape(y, [num_beams, groups, size]) for y in kv)
+        current = KeysValues(*(source or own))
         # The R queries of a head of keys are like R beams, `[K * R, G, D]`.
         q = _swap_middle(tf.reshape(q, [num_beams, groups, shared, size]))
         q = tf.reshape(q, [num_beams * shared, groups, size])
         repeated = KeysValues(*(tf.repeat(y, shared, axis=0) for y in current))
         prompt_bias, cache_bias = visible
+        sinks = self.sinks
+        if sinks is not None:
+            sinks = tf.transpose(tf.reshape(sinks, [groups, shared]))
+            sinks = tf.tile(sinks, [num_beams, 1])[..., None]
         attended = blocks.attend_step(
-            q, prompt, prompt_bias, cached, cache_bias, repeated, 0.0, self.score_cap
+            *(q, prompt, prompt_bias, cached, cache_bias, repeated, 0.0, self.score_cap, sinks)
         )
         attended = _swap_middle(tf.reshape(attended, [num_beams, shared, groups, size]))
         attended = tf.reshape(attended, [x.shape[0], self.heads * size])
@@ -170,23 +191,26 @@ class Attention(NamedTuple):
             attended = tf.reshape(apart * tf.sigmoid(gates)[..., None], tf.shape(attended))
         return self.out(attended)
 
-    def _inputs(self, x: tf.Tensor, rotation: Rotation) -> tuple[tf.Tensor, ...]:
-        """Scaled queries, keys and values, `[positions, heads, D]`, with their positions; gates,
-        `[positions, gates]`."""
-        counts = [self.heads, self.kv_heads, self.kv_heads]
+    def _inputs(
+        self, x: tf.Tensor, rotation: Rotation
+    ) -> tuple[tf.Tensor, list[tf.Tensor], tf.Tensor]:
+        """Scaled queries, and keys and values, `[positions, heads, D]`, with their positions;
+        gates, `[positions, gates]`."""
+        counts = [self.heads] + [self.kv_heads] * (0 if self.shares else 2)
         parts: Iterable[tf.Tensor]
         sizes = [*(n * self.head_size for n in counts), self.gates]
         *parts, gates = tf.split(self.qkv(x), sizes, axis=-1)
-        norms = (self.query_norm, self.key_norm, None)
+        norms = (self.query_norm, self.key_norm, self.value_norm)
         if self.norms_all:
             parts = _normed(parts, norms)
         parts = [tf.reshape(y, [-1, n, self.head_size]) for y, n in zip(parts, counts, strict=True)]
-        q, k, v = parts if self.norms_all else _normed(parts, norms)
+        q, *kv = parts if self.norms_all else _normed(parts, norms)
         q *= self.score_scale
         if rotation.query_scale is not None:
             q *= rotation.query_scale
         angles = rotation.cosines, rotation.sines
-        return blocks.rotate(q, *angles), blocks.rotate(k, *angles), v, gates
+        rotated = [blocks.rotate(k, *angles) for k in kv[:1]]
+        return blocks.rotate(q, *angles), rotated + kv[1:], gates
 
 
 class Inputs(NamedTuple):
@@ -222,7 +246,7 @@ class Convolution(NamedTuple):
         return Inputs(tf.zeros([batch_size, length, num_beams, self.taps.shape[1]]))
 
     def prefill(
-        self, x: tf.Tensor, rotation: None, mask: CausalMask, only_last: bool
+        self, x: tf.Tensor, rotation: None, mask: CausalMask, source: Any, only_last: bool
     ) -> tuple[tf.Tensor, Inputs]:
         """See `Mixer.prefill`; remembers the last inputs."""
         given, gate = self._inputs(x)
@@ -244,12 +268,13 @@ class Convolution(NamedTuple):
         places: tf.Tensor,
         memory: tf.Tensor,
         of_layer: tf.Tensor,
-    ) -> tf.Tensor:
+        source: Any,
+    ) -> tuple[tf.Tensor, tuple[()]]:
         """See `Mixer.run`."""
         given, gate = self._inputs(x)
         count = self.taps.shape[0] - 1
         before = tf.split(earlier.before(given, places, memory, of_layer, count), count, axis=1)
-        return self.out(gate * self._convolved(given, before))
+        return self.out(gate * self._convolved(given, before)), ()
 
     def step(
         self,
@@ -258,6 +283,7 @@ class Convolution(NamedTuple):
         prompt: Inputs,
         cached: Inputs,
         visible: tuple[tf.Tensor, tf.Tensor],
+        source: Any,
     ) -> tuple[tf.Tensor, Inputs]:
         """See `Mixer.step`.
 
@@ -303,7 +329,12 @@ class Convolution(NamedTuple):
 
 
 def _normed(parts: Iterable[tf.Tensor], norms: Iterable[Norm | None]) -> list[tf.Tensor]:
-    return [norm(y) if norm else y for norm, y in zip(norms, parts, strict=True)]
+    return [norm(y) if norm else y for norm, y in zip(norms, parts, strict=False)]
+
+
+def _flat(x: tf.Tensor) -> tf.Tensor:
+    """`[positions, heads, D]` to `[positions, heads * D]`."""
+    return tf.reshape(x, [-1, x.shape[1] * x.shape[2]])
 
 
 def _swap(x: tf.Tensor) -> tf.Tensor:

@@ -25,6 +25,7 @@ from xla_backend.model.families.blocks import (
     CausalMask,
     FeedForward,
     KeysValues,
+    Linear,
     Norm,
     Repeated,
     WeightReader,
@@ -41,6 +42,19 @@ from xla_backend.model.families.mixers import (
 from xla_backend.model.families.model import Prefilled
 
 
+class LayerInputs(NamedTuple):
+    """What a layer adds of each token's further embedding for it (Gemma 4).
+
+    Attributes:
+        scale: `[1]`, of what the layer yields.
+    """
+
+    gate: Linear
+    out: Linear
+    norm: Norm
+    scale: tf.Variable
+
+
 class Layer(NamedTuple):
     """One block: what mixes positions, and a feed-forward network."""
 
@@ -50,6 +64,19 @@ class Layer(NamedTuple):
     feed_forward_norm: Norm | None
     feed_forward: FeedForward | Experts
     feed_forward_out_norm: Norm | None
+    inputs: LayerInputs | None
+
+
+class LayerEmbeddings(NamedTuple):
+    """Further embeddings of tokens, P numbers for each layer.
+
+    Attributes:
+        embedding: `[layers * P, V]`. projection: of the first embedding. norm: of its P numbers.
+    """
+
+    embedding: Matrix
+    projection: Linear
+    norm: Norm
 
 
 @dataclass(frozen=True)
@@ -64,6 +91,7 @@ class Rotary(PaddedPrompt):
     form: RotaryForm
     layers: tuple[Layer, ...]
     embedding: Matrix
+    layer_embeddings: LayerEmbeddings | None
     final_norm: Norm
     head: Matrix
     variables: Mapping[str, tf.Variable]
@@ -89,17 +117,21 @@ class Rotary(PaddedPrompt):
                     bias=read.variable(f"{own}.bias") if of.has_bias else None,
                     out=read.linears([f"{at}.conv.out_proj"]),
                 )
-            at = f"{at}.self_attn"
+            at, shares = f"{at}.self_attn", of.source is not None
+            parts = "qkvg"[: 1 if shares else 4 if form.gates else 3]
             return Attention(
-                qkv=read.linears([f"{at}.{x}_proj" for x in ("qkvg" if form.gates else "qkv")]),
+                qkv=read.linears([f"{at}.{x}_proj" for x in parts]),
                 query_norm=norm(f"{at}.q_norm") if form.qk_norm else None,
-                key_norm=norm(f"{at}.k_norm") if form.qk_norm else None,
+                key_norm=norm(f"{at}.k_norm") if form.qk_norm and not shares else None,
+                value_norm=Norm(1.0, None, form.epsilon) if form.normalizes_values else None,
+                shares=shares,
                 out=read.linears([f"{at}.o_proj"]),
                 heads=form.heads,
-                kv_heads=form.kv_heads,
-                head_size=form.head_size,
+                kv_heads=of.kv_heads,
+                head_size=of.head_size,
                 norms_all=form.qk_norm == "all",
                 gates=form.heads if form.gates else 0,
+                sinks=read.variable(f"{at}.sink.weight") if form.has_sinks else None,
                 score_scale=form.score_scale,
                 score_cap=form.score_cap,
             )
@@ -109,18 +141,30 @@ class Rotary(PaddedPrompt):
         ) -> FeedForward | Experts:
             activation = blocks.activation(form.activation)
             if isinstance(of, rotary_form.Experts):
-                gate, up, down = (
-                    read.parts([f"{at}.experts.{i}.{x}_proj.weight" for i in range(of.count)])
+                names = [
+                    [f"{at}.experts.{number}.{x}_proj" for number in range(of.count)]
                     for x in ("gate", "up", "down")
-                )
-                router = read.matrix(f"{at}.gate.weight")
+                ]
+                gate, up, down = (read.parts([f"{x}.weight" for x in each]) for each in names)
+                biases = None
+                if form.feed_forward_bias:
+                    biases = tuple(read.stack([f"{x}.bias" for x in each]) for each in names)
+                router = read.linears([f"{at}.gate"])
                 favoured = read.variable(f"{at}.expert_bias.bias") if of.favours else None
-                return Experts(router, gate, up, down, of, favoured, activation)
+                return Experts(router, gate, up, down, biases, of, favoured, activation)
             return FeedForward(
                 up=read.linears([f"{at}.{x}_proj" for x in ("gate", "up")]),
                 down=read.linears([f"{at}.down_proj"]),
                 activation=activation,
                 is_gated=True,
+            )
+
+        def inputs(at: str) -> LayerInputs:
+            return LayerInputs(
+                gate=read.linears([f"{at}.per_layer_input_gate"]),
+                out=read.linears([f"{at}.per_layer_projection"]),
+                norm=norm(f"{at}.post_per_layer_input_norm"),
+                scale=read.variable(f"{at}.layer_scalar"),
             )
 
         def layer(at: str, of: rotary_form.LayerForm) -> Layer:
@@ -134,13 +178,21 @@ class Rotary(PaddedPrompt):
                 feed_forward_norm=before_inner,
                 feed_forward=feed_forward(f"{at}.mlp", of.feed_forward),
                 feed_forward_out_norm=after_inner,
+                inputs=inputs(at) if form.layer_inputs else None,
             )
 
-        embedding = read.matrix("model.embed_tokens.weight")
+        embedding, further = read.matrix("model.embed_tokens.weight"), None
+        if form.layer_inputs:
+            further = LayerEmbeddings(
+                read.matrix("model.embed_tokens_per_layer.weight"),
+                read.linears(["model.per_layer_model_projection"]),
+                norm("model.per_layer_projection_norm"),
+            )
         return cls(
             form=form,
             layers=tuple(layer(f"model.layers.{i}", of) for i, of in enumerate(form.layers)),
             embedding=embedding,
+            layer_embeddings=further,
             final_norm=norm("model.norm"),
             head=read.matrix("lm_head.weight") if "lm_head.weight" in read else embedding,
             variables=read.variables,
@@ -167,21 +219,29 @@ class Rotary(PaddedPrompt):
             x: tf.Tensor,
             rotation: Rotation | None,
             mask: CausalMask,
+            source: Any,
+            own: tf.Tensor | None,
             only_last: bool = False,
         ) -> tuple[tf.Tensor, Any]:
-            mixed, remembered = layer.mixer.prefill(_normed(layer, x), rotation, mask, only_last)
-            return self._finish(layer, x[-1, None] if only_last else x, mixed), remembered
+            mixed, remembered = layer.mixer.prefill(
+                _normed(layer, x), rotation, mask, source, only_last
+            )
+            if only_last:
+                x, own = x[-1, None], None if own is None else own[-1, None]
+            return self._finish(layer, x, mixed, own), remembered
 
         each = Repeated(block)
-        x, prompt = self._embed(token_ids), []
-        for layer, form in zip(self.layers[:-1], self.form.layers, strict=False):
-            mask = CausalMask(padding, form.mixer.window)
-            x, remembered = each(layer, x, rotations[form.mixer.positions], mask)
+        (x, inputs), prompt = self._embed(token_ids), []
+        for layer, form, own in zip(self.layers[:-1], self.form.layers, inputs, strict=False):
+            mask, source = CausalMask(padding, form.mixer.window), _source(form, prompt)
+            x, remembered = each(layer, x, rotations[form.mixer.positions], mask, source, own)
             prompt.append(remembered)
         # Only the logits of the last position are needed: see `DecoderOnly.prefill`.
-        last = self.form.layers[-1].mixer
-        rotation, mask = rotations[last.positions], CausalMask(padding, last.window)
-        x, remembered = block(self.layers[-1], x, rotation, mask, only_last=True)
+        form = self.form.layers[-1]
+        rotation = rotations[form.mixer.positions]
+        mask, source = CausalMask(padding, form.mixer.window), _source(form, prompt)
+        last = self.layers[-1]
+        x, remembered = block(last, x, rotation, mask, source, inputs[-1], only_last=True)
         prompt.append(remembered)
         return Prefilled(
             logits=self.logits(x),
@@ -211,17 +271,26 @@ class Rotary(PaddedPrompt):
             places: tf.Tensor,
             blocks: tf.Tensor,
             of_layer: tf.Tensor,
-        ) -> tf.Tensor:
-            mixed = layer.mixer.run(_normed(layer, x), rotation, places, blocks, of_layer)
-            return self._finish(layer, x, mixed)
+            source: Any,
+            own: tf.Tensor | None,
+        ) -> tuple[tf.Tensor, Any]:
+            mixed, added = layer.mixer.run(
+                _normed(layer, x), rotation, places, blocks, of_layer, source
+            )
+            return self._finish(layer, x, mixed, own), added
 
         each = Repeated(block)
-        x = only_tokens(self._embed(token_ids), places)
+        (x, inputs), all_added = self._embed(token_ids), []
+        x = only_tokens(x, places)
         windows = [of_layer.mixer.window for of_layer in self.form.layers]
-        for layer, of_layer, place in zip(
-            self.layers, self.form.layers, in_blocks(self.layer_bytes, windows), strict=True
+        in_memory = in_blocks(self.layer_bytes, windows)
+        for number, (layer, form, own) in enumerate(
+            zip(self.layers, self.form.layers, inputs, strict=True)
         ):
-            x = each(layer, x, rotations[of_layer.mixer.positions], places, blocks, place)
+            rotation, source = rotations[form.mixer.positions], _source(form, all_added)
+            place = in_memory[number if form.mixer.source is None else form.mixer.source]
+            x, added = each(layer, x, rotation, places, blocks, place, source, own)
+            all_added.append(added)
         return x
 
     def step(
@@ -253,19 +322,24 @@ class Rotary(PaddedPrompt):
             rotation: Rotation | None,
             remembered: tuple[Any, Any],
             visible: tuple[tf.Tensor, tf.Tensor],
+            source: Any,
+            own: tf.Tensor | None,
         ) -> tuple[tf.Tensor, Any]:
-            mixed, current = layer.mixer.step(_normed(layer, x), rotation, *remembered, visible)
-            return self._finish(layer, x, mixed), current
+            mixed, current = layer.mixer.step(
+                _normed(layer, x), rotation, *remembered, visible, source
+            )
+            return self._finish(layer, x, mixed, own), current
 
-        each = Repeated(block)
-        x, all_current = self._embed(tf.reshape(token_ids, [num_beams * batch_size])), []
-        for layer, form, *remembered in zip(
-            self.layers, self.form.layers, context.prompt, kv_cache, strict=True
+        each, all_current = Repeated(block), []
+        x, inputs = self._embed(tf.reshape(token_ids, [num_beams * batch_size]))
+        for layer, form, own, *remembered in zip(
+            self.layers, self.form.layers, inputs, context.prompt, kv_cache, strict=True
         ):
+            source = _source(form, all_current)
             rotation = rotations[form.mixer.positions]
             is_attention = isinstance(layer.mixer, Attention)
-            own = visible[form.mixer.window] if is_attention else (index, kv_cache_bias)
-            x, current = each(layer, x, rotation, tuple(remembered), own)
+            seen = visible[form.mixer.window] if is_attention else (index, kv_cache_bias)
+            x, current = each(layer, x, rotation, tuple(remembered), seen, source, own)
             all_current.append(current)
         return self.logits(blocks.batch_first(x, batch_size)), all_current
 
@@ -293,15 +367,30 @@ class Rotary(PaddedPrompt):
         kinds = dict.fromkeys(layer.mixer.positions for layer in self.form.layers)
         return {kind: rotation(kind) for kind in kinds}
 
-    def _embed(self, token_ids: tf.Tensor) -> tf.Tensor:
+    def _embed(self, token_ids: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
+        """Of tokens, and what each layer gets of them besides."""
         x = self.embedding.columns(token_ids)
-        return x if self.form.embedding_scale == 1.0 else x * self.form.embedding_scale
+        x = x if self.form.embedding_scale == 1.0 else x * self.form.embedding_scale
+        further, count, size = self.layer_embeddings, len(self.layers), self.form.layer_inputs
+        if further is None:
+            return x, [None] * count
+        projected = further.projection(x) * self.form.width**-0.5
+        projected = further.norm(tf.reshape(projected, [-1, count, size]))
+        own = tf.reshape(further.embedding.columns(token_ids), [-1, count, size]) * size**0.5
+        return x, tf.unstack((projected + own) * 0.5**0.5, axis=1)
 
-    def _finish(self, layer: Layer, x: tf.Tensor, mixed: tf.Tensor) -> tf.Tensor:
+    def _finish(
+        self, layer: Layer, x: tf.Tensor, mixed: tf.Tensor, own: tf.Tensor | None
+    ) -> tf.Tensor:
         """What follows when positions were mixed: `[positions, E]`."""
         x += self._added(layer.mixer_out_norm, mixed)
         normed = layer.feed_forward_norm(x) if layer.feed_forward_norm else x
-        return x + self._added(layer.feed_forward_out_norm, layer.feed_forward(normed))
+        x += self._added(layer.feed_forward_out_norm, layer.feed_forward(normed))
+        if layer.inputs is None:
+            return x
+        gate = blocks.activation(self.form.activation)(layer.inputs.gate(x))
+        x += layer.inputs.norm(layer.inputs.out(gate * own))
+        return x * layer.inputs.scale
 
     def _added(self, norm: Norm | None, y: tf.Tensor) -> tf.Tensor:
         y = norm(y) if norm else y
@@ -313,6 +402,11 @@ class Rotary(PaddedPrompt):
         if self.form.logit_scale != 1.0:
             logits *= self.form.logit_scale
         return blocks.soft_cap(logits, self.form.logit_cap)
+
+
+def _source(form: rotary_form.LayerForm, of_layers: list[Any]) -> Any:
+    """What the layer whose keys and values this one shares has remembered, or `()`."""
+    return () if form.mixer.source is None else of_layers[form.mixer.source]
 
 
 def _normed(layer: Layer, x: tf.Tensor) -> tf.Tensor:
