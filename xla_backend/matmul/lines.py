@@ -32,6 +32,9 @@ VECTORS = COLUMNS // LANES
 UNROLLED = 4
 """Lines of floats per round of the inner loop; for blocks twice as many, or those in a word."""
 
+FLOAT_UNIT = 2.0**-24
+"""What `floats` are to be multiplied by."""
+
 _CACHE_LINE = 64
 # llvm.prefetch: read, locality 2, data cache.
 _TO_READ = [ir.Constant(WORD, value) for value in (0, 2, 1)]
@@ -100,7 +103,8 @@ def for_lines(
     replace the values.
     """
     if number_format in FORMATS:
-        return for_groups(builder, FORMATS[number_format], tile, _Dequantized(builder, use), values)
+        form = FORMATS[number_format]
+        return for_groups(builder, form, tile, _Dequantized(builder, form, use), values)
     bytes_ = _FLOAT_BYTES[number_format]
     loop = Loop(builder, long(0), tile.lines, UNROLLED, values)
     values = list(loop.values)
@@ -130,13 +134,13 @@ class Group(NamedTuple):
 
     Attributes:
         first, lines: number of its first line, and how many. factors: adds code that reads the
-        scales and the minima (None if there are none), as vectors:
+        scales, times a constant, and the minima (None if there are none), as vectors:
             a number is `value * scale + minimum`.
     """
 
     first: Value
     lines: int
-    factors: Callable[[], tuple[list[Value], list[Value] | None]]
+    factors: Callable[[float], tuple[list[Value], list[Value] | None]]
 
 
 class ForGroup(Protocol):
@@ -145,8 +149,8 @@ class ForGroup(Protocol):
     def begin(self, group: Group, values: list[Value]) -> list[Value]:
         """Adds the beginning; returns the parts."""
 
-    def use(self, line: Value, numbers: list[Value], parts: list[Value]) -> None:
-        """Adds the code for a line's values; may replace the parts."""
+    def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
+        """Adds the code for four lines' values, the bytes of `words`; may replace the parts."""
 
     def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
         """Adds the end; returns the values for the next group."""
@@ -155,22 +159,23 @@ class ForGroup(Protocol):
 class _Dequantized:
     """Dequantizes the numbers of blocks, for code that takes any format."""
 
-    def __init__(self, builder: Builder, use: Use) -> None:
-        self._builder, self._use = builder, use
+    def __init__(self, builder: Builder, form: Format, use: Use) -> None:
+        self._builder, self._form, self._use = builder, form, use
         self._factors: tuple[list[Value], list[Value] | None]
 
     def begin(self, group: Group, values: list[Value]) -> list[Value]:
-        self._factors = group.factors()
+        self._factors = group.factors(FLOAT_UNIT)
         return values
 
-    def use(self, line: Value, numbers: list[Value], parts: list[Value]) -> None:
+    def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
         scales, minima = self._factors
-        if minima is None:
-            scaled = [self._builder.fmul(*pair) for pair in zip(numbers, scales, strict=True)]
-        else:
-            triples = zip(numbers, scales, minima, strict=True)
-            scaled = [self._builder.multiply_add(*each) for each in triples]
-        self._use(self._builder, line, scaled, parts)
+        for more, numbers in enumerate(floats(self._builder, self._form, words)):
+            if minima is None:
+                scaled = [self._builder.fmul(*pair) for pair in zip(numbers, scales, strict=True)]
+            else:
+                triples = zip(numbers, scales, minima, strict=True)
+                scaled = [self._builder.multiply_add(*each) for each in triples]
+            self._use(self._builder, self._builder.add(line, long(more)), scaled, parts)
 
     def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
         return parts
@@ -205,9 +210,7 @@ def for_groups(
     def use(line: Value, words: list[list[Value]], parts: list[Value]) -> None:
         line = builder.add(first_of_block, line)
         for place, word in enumerate(words):
-            for byte in range(4):
-                numbers = [_byte(builder, x, byte) for x in word]
-                do.use(builder.add(line, long(4 * place + byte)), numbers, parts)
+            do.use(builder.add(line, long(4 * place)), word, parts)
 
     values = list(units.values)
     whole = words(first, round_) if round_ >= form.group else []
@@ -233,7 +236,7 @@ def for_groups(
 
 
 def _factors(
-    builder: Builder, form: Format, tile: Tile, block: Value, start: Value
+    builder: Builder, form: Format, tile: Tile, block: Value, start: Value, constant: float
 ) -> tuple[list[Value], list[Value] | None]:
     """See `Group.factors`."""
     found = [
@@ -262,15 +265,15 @@ def _factors(
             ]
             for each in zip(found, kinds, strict=True)
         ]
-    unit = ir.Constant(VECTOR, [2.0**-24] * LANES)
-    scales = [builder.fmul(scale, unit) for scale in found[0]]
+    times = ir.Constant(VECTOR, [constant] * LANES)
+    scales = [builder.fmul(scale, times) for scale in found[0]] if constant != 1 else found[0]
     return scales, found[1] if form.has_minima else None
 
 
 def _words(
     builder: Builder, form: Format, tile: Tile, start: Value, step: int
 ) -> list[list[Value]]:
-    """The signed values of a step's lines, four in a word: `[step / 4][vectors]`."""
+    """The values of a step's lines, four in a word: `[step / 4][vectors]`."""
     result: list[list[Value]] = [[] for _ in range(step // 4)]
     shift = 0
     for plane in form.planes:
@@ -290,7 +293,7 @@ def _words(
                     else fields
                 )
         shift += plane.bits
-    return [[_signed(builder, form, x) for x in words] for words in result]
+    return result
 
 
 def _masked(builder: Builder, word: Value, right: int, mask: int) -> Value:
@@ -300,6 +303,29 @@ def _masked(builder: Builder, word: Value, right: int, mask: int) -> Value:
     elif right < 0:
         word = builder.shl(word, _splat(-right))
     return word if mask == 0xFFFFFFFF else builder.and_(word, _splat(mask))
+
+
+def floats(builder: Builder, form: Format, words: list[Value]) -> list[list[Value]]:
+    """The numbers of four lines' values, line after line, over `FLOAT_UNIT`."""
+    signed = [_signed(builder, form, x) for x in words]
+    return [[_byte(builder, x, byte) for x in signed] for byte in range(4)]
+
+
+def unsigned(builder: Builder, form: Format, words: list[Value]) -> list[Value]:
+    """The numbers of the values in every byte, plus `zero_of` the format: none is negative."""
+    if form.table is not None:
+        table = [number + zero_of(form) for number in form.table]
+        bytes_ = [builder.bitcast(x, _BYTES_OF_WORDS) for x in words]
+        found = [machine_code.look_up(builder, table, x) for x in bytes_]
+        return [builder.bitcast(x, _WORDS) for x in found]
+    if form.bits == 8:  # signed
+        return [builder.xor(x, _splat(0x80808080)) for x in words]
+    return words
+
+
+def zero_of(form: Format) -> int:
+    """What is added to the numbers of values to make them bytes without a sign."""
+    return 128 if form.table is not None or form.bits == 8 else form.zero
 
 
 def _signed(builder: Builder, form: Format, words: Value) -> Value:

@@ -29,16 +29,18 @@ class Matrix(NamedTuple):
         numbers: `[in, out]` float32, or tiles; see `tiles.Tiles`.
         number_format: of tiles; None if the matrix is small and XLA multiplies.
         inputs, outputs: the sizes `in` and `out`.
+        in_eight_bits: whether products round the other factor to 8 bits; only with blocks.
     """
 
     numbers: tf.Variable
     number_format: str | None
     inputs: int
     outputs: int
+    in_eight_bits: bool = False
 
     @classmethod
-    def of(cls, weights: Weights, keep: Keep) -> Matrix:
-        """From a checkpoint's weights `[out, in]`."""
+    def of(cls, weights: Weights, keep: Keep, in_eight_bits: bool = False) -> Matrix:
+        """From a checkpoint's weights `[out, in]`; floats are multiplied exactly in any case."""
         outputs, inputs = weights.shape
         if not has_product(weights):
             wide = weights.dequantized() if isinstance(weights, Blocks) else weights
@@ -48,10 +50,10 @@ class Matrix(NamedTuple):
 
             kept = keep((inputs, outputs), np.dtype(np.float32), write)
             return cls(kept, None, inputs, outputs)
-        tiles = Tiles(weights)
-        product.prepare(tiles.format)
+        tiles, in_eight_bits = Tiles(weights), in_eight_bits and isinstance(weights, Blocks)
+        product.prepare(tiles.format, in_eight_bits=in_eight_bits)
         kept = keep(tiles.shape, tiles.dtype, tiles.write)
-        return cls(kept, tiles.format, inputs, outputs)
+        return cls(kept, tiles.format, inputs, outputs, in_eight_bits)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,7 +68,8 @@ class Matrix(NamedTuple):
         rows = x if x.shape.rank == 2 else tf.reshape(x, [-1, self.inputs])
         operands = [rows, tf.convert_to_tensor(self.numbers)]
         width = self.numbers.shape[0] * COLUMNS
-        y = foreign_calls.call(product.name_of(self.number_format), operands, width)
+        name = product.name_of(self.number_format, in_eight_bits=self.in_eight_bits)
+        y = foreign_calls.call(name, operands, width)
         y = y[:, : self.outputs]
         return y if x.shape.rank == 2 else tf.reshape(y, [*x.shape[:-1], self.outputs])
 
@@ -110,17 +113,18 @@ class Parts(NamedTuple):
 
     Attributes:
         numbers: `[count, in, out]` float32, or the tiles of all, one after the other.
-        number_format, inputs, outputs: as in `Matrix`, of each.
+        number_format, inputs, outputs, in_eight_bits: as in `Matrix`, of each.
     """
 
     numbers: tf.Variable
     number_format: str | None
     inputs: int
     outputs: int
+    in_eight_bits: bool = False
 
     @classmethod
-    def of(cls, weights: Weights, count: int, keep: Keep) -> Parts:
-        """Lays weights out: `[count * out, in]`."""
+    def of(cls, weights: Weights, count: int, keep: Keep, in_eight_bits: bool = False) -> Parts:
+        """Lays weights out: `[count * out, in]`; see `Matrix.of`."""
         outputs, inputs = weights.shape[0] // count, weights.shape[1]
         if outputs % COLUMNS or not has_product(weights):
             wide = weights.dequantized() if isinstance(weights, Blocks) else weights
@@ -130,10 +134,10 @@ class Parts(NamedTuple):
 
             kept = keep((count, inputs, outputs), np.dtype(np.float32), write)
             return cls(kept, None, inputs, outputs)
-        tiles = Tiles(weights)
-        product.prepare_parts(tiles.format)
+        tiles, in_eight_bits = Tiles(weights), in_eight_bits and isinstance(weights, Blocks)
+        product.prepare(tiles.format, in_eight_bits=in_eight_bits, has_parts=True)
         kept = keep(tiles.shape, tiles.dtype, tiles.write)
-        return cls(kept, tiles.format, inputs, outputs)
+        return cls(kept, tiles.format, inputs, outputs, in_eight_bits)
 
     def multiply(self, x: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """`[rows, in] -> [rows, out]` with the matrix of a number, scalar int32."""
@@ -141,7 +145,8 @@ class Parts(NamedTuple):
             return tf.matmul(x, tf.gather(self.numbers, number))
         handler.wait_until_ready()
         operands = [x, tf.convert_to_tensor(self.numbers), number]
-        return foreign_calls.call(product.part_name_of(self.number_format), operands, self.outputs)
+        name = product.name_of(self.number_format, in_eight_bits=self.in_eight_bits, has_parts=True)
+        return foreign_calls.call(name, operands, self.outputs)
 
 
 def has_product(weights: Weights) -> bool:

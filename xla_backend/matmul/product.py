@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from xla_backend.matmul import handler, lines, machine_code, sums
+from xla_backend.matmul import activations, handler, lines, machine_code, sums
 from xla_backend.matmul.blocks import FORMATS
 from xla_backend.matmul.handler import Handler
 from xla_backend.matmul.machine_code import (
@@ -58,18 +58,16 @@ nothing beyond a page."""
 NAN_BYTE = ir.Constant(WORD, 0xFF)
 """Four of them are a NaN in float32: `memset` fills unused rows with it."""
 
-_JOB = Job("rows_at tiles_at out_at rows wanted lines tiles")
+_QUANTIZED = 8
+"""Rows that one thread rounds to 8 bits at a time."""
+
+_JOB = Job("rows_at tiles_at out_at rows wanted lines tiles quantized_at parts")
 _COLUMNS_JOB = Job("places_at tiles_at out_at lines")
 
 
-def name_of(number_format: str) -> str:
-    """A product's name in XLA."""
-    return PRODUCT + number_format
-
-
-def part_name_of(number_format: str) -> str:
-    """The name that XLA knows the product with a part of a matrix by."""
-    return f"{PRODUCT}part_{number_format}"
+def name_of(number_format: str, *, in_eight_bits: bool = False, has_parts: bool = False) -> str:
+    """A product's name in XLA: rows as they are or in 8 bits, with a matrix or a part of one."""
+    return f"{PRODUCT}{'int8_' * in_eight_bits}{'part_' * has_parts}{number_format}"
 
 
 def columns_name_of(number_format: str) -> str:
@@ -77,22 +75,65 @@ def columns_name_of(number_format: str) -> str:
     return READING + number_format
 
 
-def prepare(number_format: str) -> None:
-    """Starts compiling the product and the columns of a format; see `handler.prepare`."""
-    handler.prepare(name_of(number_format), functools.partial(_module, number_format))
-    handler.prepare(columns_name_of(number_format), functools.partial(_columns, number_format))
+def prepare(number_format: str, *, in_eight_bits: bool = False, has_parts: bool = False) -> None:
+    """Starts compiling a product and the columns of its format; see `handler.prepare`."""
+    name = name_of(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
+    module = functools.partial(_module, number_format, in_eight_bits, has_parts)
+    handler.prepare(name, module)
+    if not has_parts:
+        handler.prepare(columns_name_of(number_format), functools.partial(_columns, number_format))
 
 
-def prepare_parts(number_format: str) -> None:
-    """The same for products with parts of matrices."""
-    module = functools.partial(_module, number_format, has_parts=True)
-    handler.prepare(part_name_of(number_format), module)
-
-
-def _module(number_format: str, name: str, has_parts: bool = False) -> ir.Module:
+def _module(number_format: str, in_eight_bits: bool, has_parts: bool, name: str) -> ir.Module:
     module = ir.Module(name)
-    _handler(module, name, number_format, _unit(module, number_format), has_parts)
+    unit = (_unit_in_eight_bits if in_eight_bits else _unit)(module, number_format)
+    _handler(module, name, number_format, unit, in_eight_bits, has_parts)
     return module
+
+
+def _unit_in_eight_bits(module: ir.Module, number_format: str) -> ir.Function:
+    """`unit(job, number)`: first rounds rows, then multiplies a chunk of them with one tile."""
+    quantize = activations.quantize(module)
+    functions = {
+        rows: sums.sums(module, rows, number_format, asks_ahead=True, in_eight_bits=True)
+        for rows in _rows_of_blocks()
+    }
+    builder = Builder(module, "unit", [POINTER, LONG])
+    job, number = builder.arguments
+    addresses = _JOB.get(builder, job, "rows_at tiles_at out_at quantized_at", POINTER)
+    rows_at, tiles_at, out_at, quantized_at = addresses
+    wanted, count, tiles, parts = _JOB.get(builder, job, "wanted lines tiles parts")
+    row_size = activations.size(builder, count)
+    with builder.if_then(builder.icmp_unsigned("<", number, parts)):
+        first = builder.mul(number, long(_QUANTIZED))
+        end = builder.least(builder.add(first, long(_QUANTIZED)), wanted)
+        row = Loop(builder, first, end, 1)
+        from_ = builder.at(rows_at, builder.mul(row.index, count), FLOAT)
+        to = builder.at(quantized_at, builder.mul(row.index, row_size))
+        builder.call(quantize, [from_, count, to])
+        row.close()
+        builder.ret_void()
+    _JOB.wait(builder, job, parts)
+    number = builder.sub(number, parts)
+    tile, chunk = builder.urem(number, tiles), builder.udiv(number, tiles)
+    width = builder.mul(tiles, long(COLUMNS))
+    tile_size = lines.size(builder, count, number_format)
+    numbers = builder.at(tiles_at, builder.mul(tile, tile_size))
+    out = builder.at(out_at, builder.mul(tile, long(COLUMNS)), FLOAT)
+    begin = builder.mul(chunk, long(_CHUNK))
+    begins, ahead = ir.Constant(BIT, 1), builder.at(numbers, _AHEAD)
+
+    def multiply(first: Value, number: Value) -> None:
+        first = builder.add(first, begin)
+        x = builder.at(quantized_at, builder.mul(first, row_size))
+        to = builder.at(out, builder.mul(first, width), FLOAT)
+        arguments = [x, count, numbers, count, to, width, begins, ahead]
+        sums.choose(builder, functions, number, arguments)
+
+    rows = builder.least(builder.sub(wanted, begin), long(_CHUNK))
+    _for_some_rows(builder, rows, multiply)
+    builder.ret_void()
+    return builder.function
 
 
 def _unit(module: ir.Module, number_format: str) -> ir.Function:
@@ -187,7 +228,12 @@ def _is_few(builder: Builder, rows: Value, number_format: str) -> Value:
 
 
 def _handler(
-    module: ir.Module, name: str, number_format: str, unit: ir.Function, has_parts: bool
+    module: ir.Module,
+    name: str,
+    number_format: str,
+    unit: ir.Function,
+    in_eight_bits: bool,
+    has_parts: bool,
 ) -> None:
     """XLA's handler. Operands: rows and tiles; with parts, also the number of one, int32, which has
     as many tiles as the result.
@@ -209,14 +255,23 @@ def _handler(
     rest = call.at(call.result, call.mul(wanted, row_size))
     size = call.mul(call.sub(rows, wanted), row_size)
     call.intrinsic("memset", POINTER, [rest, NAN_BYTE, size])
-    chunks = call.udiv(call.add(wanted, long(_CHUNK - 1)), long(_CHUNK))
-    is_few = _is_few(call, rows, number_format)
-    units = call.mul(tiles, call.select(is_few, long(1), chunks))
+    units = call.udiv(call.add(wanted, long(_CHUNK - 1)), long(_CHUNK))
+    if not in_eight_bits:
+        units = call.select(_is_few(call, rows, number_format), long(1), units)
+    units = call.mul(tiles, units)
     multiplications = call.mul(call.mul(wanted, count), call.mul(tiles, long(COLUMNS)))
     is_small = call.icmp_unsigned("<", multiplications, long(_ALONE))
     values = {"rows_at": rows_at, "tiles_at": tiles_at, "out_at": call.result}
     values |= {"rows": rows, "wanted": wanted, "lines": count, "tiles": tiles}
+    if in_eight_bits:
+        parts = call.udiv(call.add(wanted, long(_QUANTIZED - 1)), long(_QUANTIZED))
+        space = call.mul(wanted, activations.size(call, count))
+        quantized_at = call.intrinsic("malloc", POINTER, [space])
+        values |= {"quantized_at": quantized_at, "parts": parts}
+        units = call.add(units, parts)
     _JOB.share(call, unit, values, units, is_small)
+    if in_eight_bits:
+        call.intrinsic("free", machine_code.VOID, [quantized_at])
     call.close()
 
 

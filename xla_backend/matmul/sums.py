@@ -12,13 +12,16 @@ from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
+from xla_backend.matmul import activations
 from xla_backend.matmul import lines as lines_of_tiles
-from xla_backend.matmul.blocks import FORMATS
+from xla_backend.matmul.blocks import FORMATS, Format
 from xla_backend.matmul.lines import (
+    FLOAT_UNIT,
     VECTORS,
     Group,
     Tile,
     Use,
+    floats,
     for_groups,
     for_lines,
     vectors_at_once,
@@ -39,12 +42,22 @@ from xla_backend.matmul.machine_code import (
 )
 from xla_backend.matmul.tiles import COLUMNS
 
+_NO_WORDS = ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES)
 ROWS = 6
 """Rows per call: with 4 vectors of columns, their sums fill 24 of 32 registers."""
 
 
-def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) -> ir.Function:
+def sums(
+    module: ir.Module,
+    rows: int,
+    number_format: str,
+    *,
+    asks_ahead: bool,
+    in_eight_bits: bool = False,
+) -> ir.Function:
     """`sums(x, x_width, numbers, lines, out, out_width, begins, ahead)`, for `rows` rows.
+
+    `x` are float32, or of blocks as `activations.quantize` writes them.
 
     Adds the product of `x` and a tile to `out`, or writes it if `begins`. As many columns at a time
     as registers hold sums of. `ahead` is the address of later data, of which each line prefetches
@@ -56,7 +69,13 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
         [POINTER, LONG, POINTER, LONG, POINTER, LONG, BIT, POINTER],
     )
     x, x_width, numbers, lines, out, out_width, begins, ahead = builder.arguments
-    vectors = vectors_at_once(rows, number_format)
+    vectors = vectors_at_once(rows * 2 if in_eight_bits else rows, number_format)
+
+    def after(place: Value, lines: Value) -> Value:
+        if in_eight_bits:
+            return builder.at(place, activations.size(builder, lines))
+        return builder.at(place, lines, FLOAT)
+
     if vectors < VECTORS:
         # Some lines at a time, so that they are in the cache for the other columns.
         some = max(FORMATS[number_format].block, 64) if number_format in FORMATS else 64
@@ -64,9 +83,9 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
         lines = builder.least(builder.sub(lines, chunks.index), long(some))
         distance = lines_of_tiles.size(builder, chunks.index, number_format)
         numbers, ahead = builder.at(numbers, distance), builder.at(ahead, distance)
-        x = builder.at(x, chunks.index, FLOAT)
+        x = after(x, chunks.index)
         begins = builder.and_(begins, builder.icmp_unsigned("==", chunks.index, long(0)))
-    inputs = [builder.at(x, builder.mul(x_width, long(row)), FLOAT) for row in range(rows)]
+    inputs = [after(x, builder.mul(x_width, long(row))) for row in range(rows)]
     parts = Loop(builder, long(0), long(COLUMNS), vectors * LANES)
     outputs = [
         builder.at(
@@ -90,12 +109,12 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
 
     tile = Tile(numbers, lines, parts.index, vectors, ahead if asks_ahead else None)
     if number_format in FORMATS:
-        after = for_groups(
-            builder, FORMATS[number_format], tile, _Sums(builder, inputs, add), before
-        )
+        form = FORMATS[number_format]
+        do = _IntegerSums if in_eight_bits else _Sums
+        results = for_groups(builder, form, tile, do(builder, form, inputs, add), before)
     else:
-        after = for_lines(builder, number_format, tile, add, before)
-    for place, value in zip(outputs, after, strict=True):
+        results = for_lines(builder, number_format, tile, add, before)
+    for place, value in zip(outputs, results, strict=True):
         builder.store(value, place, align=4)
     parts.close()
     if vectors < VECTORS:
@@ -107,18 +126,19 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
 class _Sums:
     """Multiplies the sums of a group by its scales once, and minima by the sum of its inputs."""
 
-    def __init__(self, builder: Builder, inputs: Sequence[Value], add: Use) -> None:
-        self._builder, self._inputs, self._add = builder, inputs, add
+    def __init__(self, builder: Builder, form: Format, inputs: Sequence[Value], add: Use) -> None:
+        self._builder, self._form, self._inputs, self._add = builder, form, inputs, add
 
     def begin(self, group: Group, values: list[Value]) -> list[Value]:
         return [ZERO] * len(values)
 
-    def use(self, line: Value, numbers: list[Value], parts: list[Value]) -> None:
-        self._add(self._builder, line, numbers, parts)
+    def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
+        for more, numbers in enumerate(floats(self._builder, self._form, words)):
+            self._add(self._builder, self._builder.add(line, long(more)), numbers, parts)
 
     def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
         builder = self._builder
-        scales, minima = group.factors()
+        scales, minima = group.factors(FLOAT_UNIT)
         vectors = len(scales)
         result = []
         for row, place in enumerate(self._inputs):
@@ -141,6 +161,49 @@ class _Sums:
                     builder.multiply_add(total, *each) for each in zip(minima, sums, strict=True)
                 ]
             result += sums
+        return result
+
+
+class _IntegerSums(_Sums):
+    """The same with integers, for inputs of eight bits.
+
+    Bytes have no sign: what that takes is one more minimum.
+    """
+
+    def begin(self, group: Group, values: list[Value]) -> list[Value]:
+        self._first = group.first
+        self._groups = [
+            activations.Group(self._builder, place, group.first, group.lines)
+            for place in self._inputs
+        ]
+        return [_NO_WORDS] * len(values)
+
+    def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
+        builder, form = self._builder, self._form
+        weights = lines_of_tiles.unsigned(builder, form, words)
+        bits = 8 if lines_of_tiles.zero_of(form) == 128 else form.bits
+        for row, group in enumerate(self._groups):
+            x = group.four(builder.sub(line, self._first))
+            for column, weight in enumerate(weights):
+                at = row * len(weights) + column
+                parts[at] = activations.dot(builder, parts[at], weight, x, bits)
+
+    def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
+        builder = self._builder
+        scales, minima = group.factors(1.0)
+        if zero := lines_of_tiles.zero_of(self._form):
+            less = ir.Constant(VECTOR, [-float(zero)] * LANES)
+            minima = [builder.fmul(scale, less) for scale in scales]
+        result = []
+        for row, group in enumerate(self._groups):
+            for column, scale in enumerate(scales):
+                at = row * len(scales) + column
+                factor = builder.fmul(scale, group.scale())
+                value = builder.sitofp(parts[at], VECTOR)
+                value = builder.multiply_add(value, factor, values[at])
+                if minima is not None:
+                    value = builder.multiply_add(group.sum(), minima[column], value)
+                result.append(value)
         return result
 
 
