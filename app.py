@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from playground.flags import flags_from
 from xla_backend import BackendError
 from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
+from xla_backend.matmul.kinds import ACTIVATIONS_VARIABLE
 
 if TYPE_CHECKING:
     from playground.server.metrics import Metrics
@@ -70,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             watchers.append(metrics.observe)
         if flags.max_context:
             os.environ[CONTEXT_VARIABLE] = flags.max_context  # also for the engine's process
+        if flags.activations:
+            os.environ[ACTIVATIONS_VARIABLE] = flags.activations
         added = added_models(flags)
         backend = start_engine(
             flags.models,

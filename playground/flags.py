@@ -136,6 +136,13 @@ FLAGS = (
         how={"metavar": "KIND"},
     ),
     Flag(
+        "--activations",
+        "exact, or int8: products with weights of 8 or fewer bits also round their other factor, "
+        "which is faster and changes some tokens (PLAYGROUND_ACTIVATIONS; default: "
+        "XLA_BACKEND_ACTIVATIONS, or else exact)",
+        how={"metavar": "KIND"},
+    ),
+    Flag(
         "--memory-limit",
         "memory of the engine's process before it is replaced: 3GB, 60%% of the machine's or the "
         "container's memory, off (PLAYGROUND_MEMORY_LIMIT; default: 60%%)",
@@ -252,6 +259,7 @@ def _problem(flags: argparse.Namespace) -> str:
         limit_from(flags.kv_memory or DEFAULT_KV_MEMORY, of=None)
         limit_from(flags.prefix_store or DEFAULT_PREFIX_STORE, of=None)
         kinds.chosen(flags.weights)
+        kinds.chosen_activations(flags.activations)
     except (ValueError, InvalidRequest) as error:
         return str(error)
     return ""

@@ -82,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(levelname)s %(name)s: %(message)s",
     )
     prepare_environment(quiet=not parsed.verbose)
+    if activations := getattr(parsed, "activations", None):
+        os.environ[kinds.ACTIVATIONS_VARIABLE] = activations  # also for processes of its own
     keep_freed_memory()
     with _results_only() as out:
         try:
@@ -401,7 +403,12 @@ _WEIGHTS = {
         "KIND",
         "format of weights in memory: auto (as stored), float32, bfloat16, int8 (default: "
         f"${kinds.VARIABLE}, or auto)",
-    )
+    ),
+    "--activations": _takes(
+        "KIND",
+        "exact, or int8: faster with GGUF and int8 weights, changes some tokens (default: "
+        f"${kinds.ACTIVATIONS_VARIABLE}, or exact)",
+    ),
 }
 _OUTPUT = {
     "--json": _switch("one JSON object a line on stdout"),
@@ -671,6 +678,8 @@ def _describe_result(result: GenerationResult) -> str:
         parts.append(f"{result.tokens_per_pass:.1f} tokens a pass")
     if result.rounded_bits is not None:
         parts.append(f"weights rounded to {result.rounded_bits} bits")
+    if result.activations != kinds.EXACT:
+        parts.append(f"activations {result.activations}")
     if result.speedup is not None:
         parts.append(f"{result.speedup:.0f} times faster than its first call")
     text = _describe_decisions(result) if isinstance(result, Decisions) else result.text

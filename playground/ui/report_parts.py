@@ -19,7 +19,7 @@ from playground.ui.markup import remarks
 from playground.ui.outcomes import no_badge
 from playground.ui.prediction_line import expected
 from playground.ui.quantities import elapsed, seconds
-from xla_backend import CacheOutcome, FirstCall, Prediction, Timing
+from xla_backend import CacheOutcome, FirstCall, GenerationResult, Prediction, Timing
 from xla_backend.interface import trace
 from xla_backend.interface.timing import PHASES, RESTORING
 from xla_backend.interface.trace import TracedRequest
@@ -356,9 +356,11 @@ def not_in_total(start_s: float) -> str:
     return f" Not in the total: {quantities.seconds(start_s)} until the engine had started."
 
 
-def rounded(bits: int | None) -> str:
-    """A sentence on weights that were rounded, as results have it; empty where none were."""
-    return "" if bits is None else f" Weights were rounded to {bits} bits."
+def rounded(result: GenerationResult) -> str:
+    """Sentences on what was rounded; empty where nothing was."""
+    bits, activations = result.rounded_bits, result.activations
+    said = "" if bits is None else f" Weights were rounded to {bits} bits."
+    return said + ("" if activations == "exact" else f" Activations were rounded to {activations}.")
 
 
 def file_link(name: str, kind: str, content: str, label: str, hint: str | None = None) -> h.Element:

@@ -230,9 +230,9 @@ class Registry:
                 environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
 
         Raises:
-            InvalidRequest: there is no such format.
+            InvalidRequest: there is no such format, or none that `XLA_BACKEND_ACTIVATIONS` names.
         """
-        self.weights = kinds.chosen(weights)
+        self.weights, self.activations = kinds.chosen(weights), kinds.chosen_activations()
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)
@@ -254,7 +254,7 @@ class Registry:
             infos.setdefault(name, _as_on_disk(info) if info.source == "hub" else info)
         # The Hub's cache can hold the packaged models, too.
         return sorted(
-            (dataclasses.replace(info, weights=self.weights) for info in infos.values()),
+            map(self._as_chosen, infos.values()),
             key=lambda info: first.get(info.name, 3) if info.on_disk else 3,
         )
 
@@ -290,10 +290,13 @@ class Registry:
     def additions(self) -> dict[str, ModelInfo]:
         """The added models by name; faster than `list`."""
         added = self._added.read() if self._added else {}
-        return {n: dataclasses.replace(info, weights=self.weights) for n, info in added.items()}
+        return {name: self._as_chosen(info) for name, info in added.items()}
 
     def _open(self, info: ModelInfo, folder: Path) -> ModelFiles:
-        return _open(dataclasses.replace(info, weights=self.weights), folder)
+        return _open(self._as_chosen(info), folder)
+
+    def _as_chosen(self, info: ModelInfo) -> ModelInfo:
+        return dataclasses.replace(info, weights=self.weights, activations=self.activations)
 
     def _bundled(self) -> dict[str, tuple[ModelInfo, Path]]:
         """Bundled models and their folders; read each time, because they can change."""

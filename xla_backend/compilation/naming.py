@@ -20,7 +20,7 @@ Part = Literal["prefill trace", "decode trace", "prefill", "decode"]
 
 
 def identity(
-    config: PretrainedConfig, generation_config: GenerationConfig, sample: bytes, weights: str
+    config: PretrainedConfig, generation_config: GenerationConfig, sample: bytes, kinds: str
 ) -> str:
     """A hash of the architecture, the special tokens and the weights: 20 hexadecimal digits.
 
@@ -28,13 +28,13 @@ def identity(
         config, generation_config: of the model.
         sample: from `weights.sample`: hashing half a gigabyte would take longer than restoring a
             function from disk.
-        weights: their format; see `matmul.kinds`.
+        kinds: the formats of weights and activations; see `ModelInfo.kinds`.
     """
     digest = hashlib.blake2b(digest_size=10)
     digest.update(config.to_json_string(use_diff=False).encode())
     digest.update(generation_config.to_json_string(use_diff=False).encode())
     digest.update(sample)
-    digest.update(weights.encode())
+    digest.update(kinds.encode())
     return digest.hexdigest()
 
 

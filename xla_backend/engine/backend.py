@@ -107,7 +107,7 @@ class Backend(AnyBackend):
         registry = Registry() if registry is None else registry
         self._loop = Loop(on_status, on_change)
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
-        self._history = History(opened, registry.weights)
+        self._history = History(opened, f"{registry.weights} {registry.activations}")
         self._models = LoadedModels(registry, opened, self._loop)
         self._maker = FunctionMaker(self._cache, self._history, self._loop)
         self._functions = FunctionResolver(rules, opened, self._cache, self._history, self._maker)

@@ -363,6 +363,7 @@ class Text:
             cached_from_disk=cached_from_disk,
             passes=passes,
             rounded_bits=engine.info.rounded_bits,
+            activations=engine.info.activations,
             compile_beside_s=self._loop.compiling.read() - self._compiling_s,
             grammar=_WAYS[type(self._grammar)],
         )

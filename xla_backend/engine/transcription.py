@@ -168,6 +168,7 @@ class Hearing:
                 options=options,
                 load_s=load_s,
                 rounded_bits=engine.info.rounded_bits,
+                activations=engine.info.activations,
                 audio_s=windows[-1].end_s,
                 language=self._language,
                 windows=tuple(windows),

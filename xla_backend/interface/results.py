@@ -204,6 +204,7 @@ class GenerationResult:
         passes: with prompt lookup, how often the model ran for the tokens after the first one;
             None without.
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
+        activations: see `ModelInfo`.
         compile_beside_s: how long other functions were compiled while it ran, which slows it down.
         stop_string: the one that ended it; empty if none did.
         grammar: how its grammar was followed: by tables in the compiled loop, or token by token
@@ -231,6 +232,7 @@ class GenerationResult:
     cached_from_disk: bool = False
     passes: int | None = None
     rounded_bits: int | None = None
+    activations: str = "exact"
     compile_beside_s: float = 0.0
     stop_string: str = ""
     grammar: GrammarWay = ""
@@ -305,6 +307,7 @@ class GenerationResult:
             **({} if self.passes is None else {"tokens_per_pass": self.tokens_per_pass}),
             **({"grammar": self.grammar} if self.grammar else {}),
             **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
+            **({} if self.activations == "exact" else {"activations": self.activations}),
             **({"compile_beside_s": self.compile_beside_s} if self.compile_beside_s else {}),
         }
 
@@ -449,6 +452,7 @@ class ModelInfo:
         download_bytes: approximate download size; None if there is no download, or it is unknown.
         weights: format of its matrices in memory: "auto" (as they are stored), "float32",
             "bfloat16" or "int8".
+        activations: what matrices in blocks are multiplied by: "exact" or rounded to "int8".
         own_context: context of the model itself if the server serves less; otherwise None.
         parameters: number of weights; None before it is loaded.
         formats: of its stored weights ("Q4_1, Q8_0"), the most used first; empty before it is
@@ -474,6 +478,7 @@ class ModelInfo:
     license: str = ""
     download_bytes: int | None = None
     weights: str = "auto"
+    activations: str = "exact"
     own_context: int | None = None
     parameters: int | None = None
     formats: str = ""
@@ -481,6 +486,11 @@ class ModelInfo:
     weights_bytes: int | None = None
     rounded_bits: int | None = None
     sampling: dict[str, float] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def kinds(self) -> str:
+        """The formats of weights and activations, on which its functions depend."""
+        return f"{self.weights} {self.activations}"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The format of weights in memory.
+"""The format of weights in memory, and of what they are multiplied by.
 
 Knows the choices and where they are made. Must not know files, nor how products are computed.
 """
@@ -17,6 +17,11 @@ KINDS = (AUTO, FLOAT32, BFLOAT16, INT8)
 """`auto`: as in the checkpoint, so that no number changes: float32, float16, bfloat16, or a GGUF
 file's blocks. `float32`: all dequantized. `bfloat16`, `int8`: wider matrices are rounded; narrower
 and small ones stay as they are (`matrix.has_product`)."""
+ACTIVATIONS_VARIABLE = "XLA_BACKEND_ACTIVATIONS"
+EXACT = "exact"
+ACTIVATIONS = (EXACT, INT8)
+"""`int8`: products with blocks round their other factor to 8 bits (`activations`): faster, and some
+tokens change."""
 
 
 def chosen(kind: str | None = None) -> str:
@@ -25,10 +30,19 @@ def chosen(kind: str | None = None) -> str:
     Raises:
         InvalidRequest: there is no such format.
     """
-    kind = kind or os.environ.get(VARIABLE) or AUTO
-    if kind not in KINDS:
+    return _known("Weights (--weights", VARIABLE, kind, KINDS)
+
+
+def chosen_activations(kind: str | None = None) -> str:
+    """The format of activations, or without one the environment's; raises as `chosen`."""
+    return _known("Activations (--activations", ACTIVATIONS_VARIABLE, kind, ACTIVATIONS)
+
+
+def _known(what: str, variable: str, kind: str | None, kinds: tuple[str, ...]) -> str:
+    kind = kind or os.environ.get(variable) or kinds[0]
+    if kind not in kinds:
         raise InvalidRequest(
-            f"Weights (--weights, {VARIABLE}) must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, "
+            f"{what}, {variable}) must be {', '.join(kinds[:-1])} or {kinds[-1]}, "
             f"not {shown(kind, 40)}."
         )
     return kind

@@ -81,7 +81,7 @@ class Engine:
         for array in arrays.values():
             name = array.name if isinstance(array, Blocks) else str(array.dtype)
             numbers[name] += math.prod(array.shape)
-        weights = WeightReader(arrays, kind)
+        weights = WeightReader(arrays, kind, files.info.activations == kinds.INT8)
         model = families.build(files.config, weights, **sizes)
         if isinstance(model, PooledModel) and handler.is_possible():
             attention.prepare()
@@ -100,7 +100,7 @@ class Engine:
         )
         self.context_length = model.context_length
         self.identity = naming.identity(
-            files.config, files.generation_config, sample(files.folder), kind
+            files.config, files.generation_config, sample(files.folder), files.info.kinds
         )
         rules = BeamRules(
             _as_tuple(files.generation_config.eos_token_id),

@@ -235,6 +235,7 @@ class Model(BaseModel):
     is_instruct: bool
     weights: str
     rounded_bits: int | None
+    activations: str
     sampling: dict[str, float]
 
 

@@ -296,6 +296,7 @@ def _model(info: ModelInfo, created: int) -> Model:
         is_instruct=info.is_instruct,
         weights=info.weights,
         rounded_bits=info.rounded_bits,
+        activations=info.activations,
         sampling=info.sampling,
     )
 

@@ -101,7 +101,7 @@ class Vocabulary:
             if files.info.family == "speech"
             else None,
             identity=naming.identity(
-                files.config, files.generation_config, sample(files.folder), files.info.weights
+                files.config, files.generation_config, sample(files.folder), files.info.kinds
             ),
         )
 

@@ -230,5 +230,5 @@ def _remarks(shown: Shown) -> h.Node:
     if result.batch_size > 1:
         others = quantities.count(result.batch_size - 1, "other request")
         beside = f" It ran side by side with {others}, which share the processor."
-    rounded = report_parts.rounded(result.rounded_bits)
+    rounded = report_parts.rounded(result)
     return (said := f"{beside}{rounded}{beyond}".strip()) and remarks(said)

@@ -223,6 +223,6 @@ def _remarks(heard: Heard) -> h.Element:
     )
     if result.cache is CacheOutcome.REUSED:
         said.append(f"The request alone would have needed {result.requested_key}.")
-    text = " ".join(said) + report_parts.rounded(result.rounded_bits)
+    text = " ".join(said) + report_parts.rounded(result)
     text += report_parts.not_in_total(heard.other_s)
     return remarks(text)

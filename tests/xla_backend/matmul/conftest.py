@@ -26,9 +26,10 @@ def older_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     older = OlderProcessor(avx2=True, fma=True, f16c=True)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "haswell")
-    monkeypatch.setattr(product, "PRODUCT", "product_of_haswell_")
-    monkeypatch.setattr(product, "READING", "columns_of_haswell_")
-    monkeypatch.setattr(attention, "NAME", "attention_of_haswell")
+    own = f"_of_haswell_{len(TRANSLATED)}_"  # XLA takes a name once
+    monkeypatch.setattr(product, "PRODUCT", f"product{own}")
+    monkeypatch.setattr(product, "READING", f"columns{own}")
+    monkeypatch.setattr(attention, "NAME", f"attention{own}")
     monkeypatch.setattr(handler, "_begun", {})
     for name in ("vector_registers", "_engine"):
         uncached = getattr(machine_code, name).__wrapped__

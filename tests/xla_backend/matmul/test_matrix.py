@@ -96,6 +96,36 @@ def test_a_processor_with_fewer_and_smaller_registers(number_format: str) -> Non
         np.testing.assert_allclose(multiply(x).numpy(), expected, rtol=0, atol=3e-5)
 
 
+def in_eight_bits(x: np.ndarray) -> np.ndarray:
+    """Rows rounded to 8 bits: groups of 32 share a scale."""
+    groups = x.reshape(len(x), -1, 32)
+    largest = abs(groups).max(axis=2, keepdims=True)
+    integers = np.rint(groups.astype(np.float64) * (np.float32(127) / largest))
+    return (integers * (largest * np.float32(1 / 127))).reshape(x.shape)
+
+
+@pytest.mark.parametrize(
+    ("number_format", "is_older"),
+    [(each, False) for each in BLOCKS] + [(each, True) for each in ("Q8_0", "Q4_1", "Q3_K")],
+)
+def test_products_of_rows_in_eight_bits_are_those_of_their_integers(
+    number_format: str, is_older: bool, request: pytest.FixtureRequest
+) -> None:
+    if is_older:
+        request.getfixturevalue("older_processor")
+    own = in_blocks(number_format, 600, lines_for(number_format))
+    made = Matrix.of(own, keep, in_eight_bits=True)
+    multiply = tf.function(made.multiply, jit_compile=True, autograph=False, reduce_retracing=True)
+    x = GENERATOR.standard_normal((101, made.inputs), np.float32)
+    x[7, 32:64] = 0.0
+    x[99:] = np.nan  # unused rows
+    every = multiply(tf.constant(x)).numpy()
+    expected = in_eight_bits(np.where(x == 0, 1e-30, x)) @ own.dequantized().T.astype(np.float64)
+    np.testing.assert_allclose(every, expected, rtol=0, atol=3e-5)
+    for rows in (1, 3, 13):
+        np.testing.assert_array_equal(multiply(tf.constant(x[:rows])).numpy(), every[:rows])
+
+
 @pytest.mark.parametrize("number_format", BLOCKS)
 def test_a_row_has_the_same_sums_beside_others(number_format: str) -> None:
     """In all that a decode step of a pool may be."""

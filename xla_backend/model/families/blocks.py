@@ -477,10 +477,22 @@ class WeightReader:
         rounded_bits: see `ModelInfo`.
     """
 
-    def __init__(self, arrays: MutableMapping[str, Weights], kind: str = kinds.AUTO) -> None:
-        """`arrays`: see `checkpoints.weights.read_weights`; `kind`: what matrices become."""
+    def __init__(
+        self,
+        arrays: MutableMapping[str, Weights],
+        kind: str = kinds.AUTO,
+        in_eight_bits: bool = False,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            arrays: see `checkpoints.weights.read_weights`.
+            kind: what matrices become.
+            in_eight_bits: see `Matrix`.
+        """
         self._arrays = arrays
         self._kind = kind
+        self._in_eight_bits = in_eight_bits
         self._memory = LargePages()
         self.bytes = 0
         self.rounded_bits: int | None = None
@@ -532,9 +544,8 @@ class WeightReader:
         whole = stack[0]
         if len(stack) > 1:  # of several formats
             whole = np.concatenate([_dequantized(part) for part in stack])
-        return Parts.of(
-            self._in_kind(whole), len(names), functools.partial(self._written, names[0])
-        )
+        keep = functools.partial(self._written, names[0])
+        return Parts.of(self._in_kind(whole), len(names), keep, self._in_eight_bits)
 
     def stack(self, names: Sequence[str]) -> tf.Variable:
         """Arrays of one shape as one variable, with an axis before theirs."""
@@ -570,7 +581,8 @@ class WeightReader:
         return self._arrays.pop(name)
 
     def _matrix(self, name: str, weights: Weights) -> Matrix:
-        return Matrix.of(self._in_kind(weights), functools.partial(self._written, name))
+        keep = functools.partial(self._written, name)
+        return Matrix.of(self._in_kind(weights), keep, self._in_eight_bits)
 
     def _in_kind(self, weights: Weights) -> Weights:
         """A matrix in the format that matrices become."""
