@@ -164,7 +164,7 @@ class Rotary(PaddedPrompt):
                 gate=read.linears([f"{at}.per_layer_input_gate"]),
                 out=read.linears([f"{at}.per_layer_projection"]),
                 norm=norm(f"{at}.post_per_layer_input_norm"),
-                scale=read.variable(f"{at}.layer_scalar"),
+                scale=read.variable(f"{at}.layer_scale.weight"),
             )
 
         def layer(at: str, of: rotary_form.LayerForm) -> Layer:
