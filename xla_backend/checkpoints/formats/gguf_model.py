@@ -136,8 +136,8 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         raise file.damaged("it has no tensor token_embd.weight")
     width, heads = size("embedding_length"), size("attention.head_count")
     head_size = size("attention.key_length", max(1, width // heads))
-    layers, inner = size("block_count"), f"{architecture}.feed_forward_length"
-    widths = file.numbers(inner) if file.is_array(inner) else []
+    layers, inner_key = size("block_count"), f"{architecture}.feed_forward_length"
+    widths = file.numbers(inner_key) if file.is_array(inner_key) else []
     for key, default in (("attention.value_length", width // heads), ("rope.dimension_count", 0)):
         # Both default to the head's size in llama.cpp.
         value = file.value(f"{architecture}.{key}", int, default or head_size)
