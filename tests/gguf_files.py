@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3"),
     *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2", "lfm2moe", "gpt-oss"),
+    "gemma4",
 )
 EXPERTS = 4
 EXPERTS_FROM = {"qwen3moe": 0, "olmoe": 0, "granitemoe": 0, "lfm2moe": 1, "gpt-oss": 0}
@@ -56,6 +57,15 @@ _SETTINGS: dict[str, list[tuple[str, Any]]] = {
         ("add_leading_dense_block_count", 1),
         ("add_expert_gating_func", gguf.ExpertGatingFuncType.SIGMOID),
     ],
+    "gemma4": [
+        ("add_key_length_swa", HEAD_SIZE),
+        ("add_sliding_window", 16),
+        ("add_sliding_window_pattern", [True, False, False]),
+        ("add_shared_kv_layers", 1),
+        ("add_embedding_length_per_layer_input", 32),
+        ("add_feed_forward_length", [INNER, INNER, 2 * INNER]),
+        ("add_final_logit_softcapping", 30.0),
+    ],
     "gpt-oss": [
         ("add_expert_count", EXPERTS),
         ("add_expert_used_count", 2),
@@ -90,6 +100,10 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
     }
     if not tied:
         shapes["lm_head.weight"] = (VOCABULARY, WIDTH)
+    if architecture == "gemma4":
+        shapes["model.embed_tokens_per_layer.weight"] = (VOCABULARY, 32 * LAYERS)
+        shapes["model.per_layer_model_projection.weight"] = (32 * LAYERS, WIDTH)
+        shapes["model.per_layer_projection_norm.weight"] = (32,)
     for layer in range(LAYERS):
         block = f"model.layers.{layer}"
         norms = ["input_layernorm", "post_attention_layernorm"]
@@ -111,10 +125,16 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             at = [f"{block}.mlp.experts.{number}" for number in range(EXPERTS)]
             if architecture == "lfm2moe":
                 shapes[f"{block}.mlp.expert_bias.bias"] = (EXPERTS,)
+        inner = INNER * (2 if architecture == "gemma4" and layer == LAYERS - 1 else 1)
+        if architecture == "gemma4":
+            shapes[f"{block}.per_layer_input_gate.weight"] = (32, WIDTH)
+            shapes[f"{block}.per_layer_projection.weight"] = (WIDTH, 32)
+            shapes[f"{block}.post_per_layer_input_norm.weight"] = (WIDTH,)
+            shapes[f"{block}.layer_scale.weight"] = (1,)
         for where in at:
-            shapes[f"{where}.gate_proj.weight"] = (INNER, WIDTH)
-            shapes[f"{where}.up_proj.weight"] = (INNER, WIDTH)
-            shapes[f"{where}.down_proj.weight"] = (WIDTH, INNER)
+            shapes[f"{where}.gate_proj.weight"] = (inner, WIDTH)
+            shapes[f"{where}.up_proj.weight"] = (inner, WIDTH)
+            shapes[f"{where}.down_proj.weight"] = (WIDTH, inner)
             if architecture == "gpt-oss":
                 for name, rows in (("gate", INNER), ("up", INNER), ("down", WIDTH)):
                     shapes[f"{where}.{name}_proj.bias"] = (rows,)
@@ -132,11 +152,14 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             if architecture in ("qwen2", "gpt-oss"):
                 shapes[f"{block}.self_attn.{name}_proj.bias"] = (rows * HEAD_SIZE,)
         shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
-        if architecture in ("qwen3", "qwen3moe", "gemma3", "lfm2", "lfm2moe"):
+        if architecture in ("qwen3", "qwen3moe", "gemma3", "gemma4", "lfm2", "lfm2moe"):
             shapes |= {f"{block}.self_attn.{x}_norm.weight": (HEAD_SIZE,) for x in "qk"}
         if architecture in ("olmo2", "olmoe"):
             for name, heads in (("q_norm", HEADS), ("k_norm", KV_HEADS)):
                 shapes[f"{block}.self_attn.{name}.weight"] = (heads * HEAD_SIZE,)
+    if architecture == "gemma4":  # the last layer shares keys and values
+        for name in ("k_proj", "v_proj", "k_norm"):
+            del shapes[f"model.layers.{LAYERS - 1}.self_attn.{name}.weight"]
     return {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
 
 
@@ -153,7 +176,7 @@ def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
             return permuted(tensor, HEADS)
         if ".k_proj." in name:
             return permuted(tensor, KV_HEADS)
-    if architecture.startswith("gemma") and name.endswith("norm.weight"):
+    if architecture in ("gemma2", "gemma3") and name.endswith("norm.weight"):
         return tensor + np.float32(1)
     return tensor
 
@@ -204,6 +227,7 @@ def add_tensors(
         if architecture in CONVOLUTIONS and name == "model.norm.weight":
             name = "model.embedding_norm.weight"
         name = name.replace("expert_bias", "e_score_correction")
+        name = name.replace("layer_scale", "layer_scalar")
         name = name.replace("self_attn.sink.weight", "self_attn.sinks.weight")
         its_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert its_name is not None

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 
 CONTEXT_VARIABLE = "XLA_BACKEND_MAX_CONTEXT"
@@ -662,7 +664,10 @@ def _interleaved(
 
 
 def _columns(index: tuple[Any, ...]) -> Callable[[Any], Any]:
-    return lambda tensor: tensor[index].T
+    def take(tensor: np.ndarray) -> np.ndarray:
+        return tensor[index].T
+
+    return take
 
 
 def norms(form: RotaryForm) -> tuple[str | None, str | None, str | None, str | None]:
@@ -695,7 +700,7 @@ def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tup
         yield "per_layer_input_gate.weight", (form.layer_inputs, form.width)
         yield "per_layer_projection.weight", (form.width, form.layer_inputs)
         yield "post_per_layer_input_norm.weight", (form.width,)
-        yield "layer_scalar", (1,)
+        yield "layer_scale.weight", (1,)
     if isinstance(mixer, Attention) and form.has_sinks:
         yield "self_attn.sink.weight", (form.heads,)
     if isinstance(layer.feed_forward, Experts) and layer.feed_forward.favours:
@@ -758,6 +763,7 @@ _LFM2_NAMES = _LFM_NAMES | {
 _OWN_NAMES = {
     "granitemoe": {"block_sparse_moe.router.layer": "mlp.gate"},
     "granitemoehybrid": {"shared_mlp.output_linear": "mlp.down_proj"},
+    "gemma4_text": {"layer_scalar": "layer_scale.weight"},
     "gpt_oss": {"mlp.router": "mlp.gate", "self_attn.sinks": "self_attn.sink.weight"},
     "lfm2": _LFM2_NAMES,
     "lfm2_moe": _LFM2_NAMES,

@@ -58,7 +58,23 @@ def test_the_config_values_are_those_of_the_hugging_face_folder(
         "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
     }
-    if architecture.startswith("gemma"):
+    if architecture == "gemma4":
+        del expected["head_dim"]
+        expected |= {
+            "sliding_window": 16,
+            "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+            "num_kv_shared_layers": 1,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 32,
+            "vocab_size_per_layer_input": gguf_files.VOCABULARY,
+            "final_logit_softcapping": 30.0,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 500_000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+            },
+        }
+        assert [config.per_layer_config[x].head_dim for x in range(LAYERS)] == [HEAD_SIZE] * 3
+    elif architecture.startswith("gemma"):
         expected |= {"sliding_window": 16, "query_pre_attn_scalar": HEAD_SIZE}
     if architecture == "gemma2":
         kinds = ["sliding_attention", "full_attention", "sliding_attention"]
@@ -98,6 +114,19 @@ def test_the_config_values_are_those_of_the_hugging_face_folder(
             "logits_scaling": 8.0,
         }
     assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_gemma_4s_frequency_factors_say_which_pairs_are_rotated(tmp_path: Path) -> None:
+    for place, slow in enumerate((1e30, 8.0)):
+        path = tmp_path / f"{place}.gguf"
+        writer = gguf_files.begin(path, "gemma4")
+        gguf_files.add_tensors(writer, "gemma4", gguf_files.weights("gemma4"))
+        writer.add_tensor("rope_freqs.weight", np.array([1.0] * 4 + [slow] * 12, np.float32))
+        gguf_files.finish(writer)
+    rope = read_config_values(tmp_path / "0.gguf")["rope_parameters"]["full_attention"]
+    assert (rope["rope_type"], rope["partial_rotary_factor"]) == ("proportional", 0.25)
+    with pytest.raises(ModelUnavailable, match="scales its positions"):
+        read_config_values(path)
 
 
 def test_llama_3s_frequency_factors_become_its_parameters(tmp_path: Path) -> None:

@@ -145,11 +145,11 @@ def sentencepiece(prepend: bool, strips: str = "") -> tuple[Tokenizer, list[str]
     return tokenizer, tokens, [int(kind) for kind in kinds]
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "phi3"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gemma4", "phi3"])
 def test_sentencepiece_tokenizers_are_those_of_tokenizer_json(
     architecture: str, tmp_path: Path
 ) -> None:
-    is_gemma = architecture == "gemma2"
+    is_gemma = architecture.startswith("gemma")
     strips = "</s>" if architecture == "phi3" else ""
     expected, tokens, kinds = sentencepiece(not is_gemma, strips)
     expected.post_processor = processors.TemplateProcessing(
@@ -157,7 +157,10 @@ def test_sentencepiece_tokenizers_are_those_of_tokenizer_json(
     )
     path = tmp_path / "model.gguf"
     writer = gguf_files.begin(path, architecture)
-    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_model("gemma4" if architecture == "gemma4" else "llama")
+    if architecture == "gemma4":  # whose file has them
+        merges = json.loads(expected.to_str())["model"]["merges"]
+        writer.add_token_merges([" ".join(merge) for merge in merges])
     # llama.cpp writes runs of spaces of Gemma as they are.
     writer.add_token_list(
         [

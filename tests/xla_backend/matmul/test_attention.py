@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -43,10 +43,12 @@ class Rows:
         length: int = 1400,
         window: int = 0,
         cap: float | None = None,
+        sinks: Sequence[float] | None = None,
     ) -> None:
         generator = np.random.default_rng(size)
         self._size, self._heads, self._kv_heads = size, heads, kv_heads
         self._window, self._cap = window, cap
+        self._sinks = None if sinks is None else np.array(sinks, np.float32)
         self.q, self.k, self.v = (
             generator.standard_normal((rows, length, count * size), np.float32)
             for count in (heads, kv_heads, kv_heads)
@@ -74,7 +76,11 @@ class Rows:
 
         def attend(*operands: tf.Tensor) -> tf.Tensor:
             return attention.attend(
-                *operands, heads=self._heads, kv_heads=self._kv_heads, score_cap=self._cap
+                *operands,
+                heads=self._heads,
+                kv_heads=self._kv_heads,
+                score_cap=self._cap,
+                sinks=self._sinks,
             )
 
         width, kv_width = self._heads * self._size, self._kv_heads * self._size
@@ -113,7 +119,9 @@ class Rows:
             if self._cap is not None:
                 scores = self._cap * np.tanh(scores / self._cap)
             weights = np.exp(scores - scores.max())
-            results.append(weights @ values / weights.sum())
+            sink = -np.inf if self._sinks is None else self._sinks[head]
+            total = weights.sum() + np.exp(sink - scores.max())
+            results.append(weights @ values / total)
         return np.concatenate(results)
 
 
@@ -149,6 +157,13 @@ def test_what_tokens_get_is_the_weighted_mean_of_values(size: int) -> None:
 def test_heads_of_queries_share_heads_of_keys(heads: int, kv_heads: int) -> None:
     rows = Rows(16, heads=heads, kv_heads=kv_heads, length=700)
     check(rows, [prompt(0, 0, 110), [*prompt(0, 110, 230), (1, 0)], [(0, 230), (1, 1)]])
+
+
+def test_a_sink_takes_its_share_of_each_head() -> None:
+    """Far above and below all scores, over several panels."""
+    rows = Rows(16, heads=6, kv_heads=2, sinks=[-90.0, -2.0, 0.0, 3.0, 7.0, 90.0])
+    chunks = [prompt(0, begin, begin + 100) for begin in range(0, 1300, 100)]
+    check(rows, [*chunks, [(0, 1300), (1, 0)]])
 
 
 @pytest.mark.parametrize("window", [1, 5, 64, 100, 600])

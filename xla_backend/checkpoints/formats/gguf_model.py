@@ -26,6 +26,7 @@ MODEL_TYPES = {
     "qwen3": "qwen3",
     "gemma2": "gemma2",
     "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
     "granite": "granite",
     "smollm3": "smollm3",
     "mistral3": "ministral3",
@@ -44,13 +45,16 @@ MODEL_TYPES = {
 _PERMUTED = ("llama", "granite", "smollm3", "mistral3", "granitemoe")
 
 _GEMMAS, _LFMS = ("gemma2", "gemma3"), ("lfm2", "lfm2moe")
-_SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
+_SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "gemma4": 6, "olmo2": 4}
 """One layer in this many has full attention; the others have a sliding window."""
 
 _NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "token_embd_norm": "model.norm",  # LFM2's
+    "per_layer_token_embd": "model.embed_tokens_per_layer",
+    "per_layer_model_proj": "model.per_layer_model_projection",
+    "per_layer_proj_norm": "model.per_layer_projection_norm",
     "output": "lm_head",
 }
 _BLOCK_NAMES = {
@@ -88,6 +92,13 @@ _CONVOLUTION_NAMES = _BLOCK_NAMES | {
 _BLOCK_NAMES_OF = {
     "phi3": _BLOCK_NAMES | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
     **dict.fromkeys((*_GEMMAS, "olmo2"), _POST_NORM_NAMES),
+    "gemma4": _POST_NORM_NAMES
+    | {
+        "inp_gate": "per_layer_input_gate",
+        "proj": "per_layer_projection",
+        "post_norm": "post_per_layer_input_norm",
+        "layer_output_scale": "layer_scale",
+    },
     **dict.fromkeys(_LFMS, _CONVOLUTION_NAMES),
     "gpt-oss": _BLOCK_NAMES | {"post_attention_norm": "post_attention_layernorm"},
 }
@@ -125,7 +136,8 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         raise file.damaged("it has no tensor token_embd.weight")
     width, heads = size("embedding_length"), size("attention.head_count")
     head_size = size("attention.key_length", max(1, width // heads))
-    layers = size("block_count")
+    layers, inner_key = size("block_count"), f"{architecture}.feed_forward_length"
+    widths = file.numbers(inner_key) if file.is_array(inner_key) else []
     for key, default in (("attention.value_length", width // heads), ("rope.dimension_count", 0)):
         # Both default to the head's size in llama.cpp.
         value = file.value(f"{architecture}.{key}", int, default or head_size)
@@ -138,7 +150,9 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         "model_type": MODEL_TYPES[architecture],
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": width,
-        "intermediate_size": size("feed_forward_length", 1 if architecture == "qwen3moe" else None),
+        "intermediate_size": widths[0]
+        if widths
+        else size("feed_forward_length", 1 if architecture == "qwen3moe" else None),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": _kv_heads(file, architecture, heads),
@@ -177,6 +191,20 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
             "num_experts_per_tok": size("expert_used_count"),
             "norm_topk_prob": has_own_width,  # which no file says
             "moe_intermediate_size" if has_own_width else "intermediate_size": inner,
+        }
+    if architecture == "gemma4":
+        values |= {
+            "head_dim": size("attention.key_length_swa", head_size),
+            "global_head_dim": head_size,
+            "sliding_window": size("attention.sliding_window"),
+            "layer_types": _layer_types(file, architecture, min(layers, 1000)),
+            "num_kv_shared_layers": file.value("gemma4.attention.shared_kv_layers", int, 0),
+            "use_double_wide_mlp": len({*widths}) > 1,
+            "hidden_size_per_layer_input": file.value(
+                "gemma4.embedding_length_per_layer_input", int, 0
+            ),
+            "vocab_size_per_layer_input": values["vocab_size"],
+            "final_logit_softcapping": file.optional("gemma4.final_logit_softcapping", float),
         }
     if architecture == "gpt-oss":
         values["sliding_window"] = window
@@ -351,7 +379,7 @@ def _ends(file: GGUFFile) -> int | list[int] | None:
 
 
 def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
-    """`rope_parameters`; Gemma 3 and OLMo 3 have two sets, by the kind of attention."""
+    """`rope_parameters`; Gemma 3 and 4 and OLMo 3 have two sets, by the kind of attention."""
 
     def number(key: str, default: float | None = None) -> float:
         return file.value(f"{architecture}.rope.{key}", float, default)
@@ -384,7 +412,17 @@ def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
             f"{file.path} scales its positions by {shown(scaling, 60)}, which is not supported. "
             "Choose another model."
         )
-    if _ROPE_FACTORS in file.tensors:
+    if _ROPE_FACTORS in file.tensors and architecture == "gemma4":
+        factors = file.read(_ROPE_FACTORS).ravel()
+        turned = int((factors == 1).sum())
+        if not (factors[:turned] == 1).all() or (factors[turned:] < 1e20).any():
+            raise ModelUnavailable(
+                f"{file.path} scales its positions in a way that is not supported. Choose another "
+                "model."
+            )
+        part = {"rope_type": "proportional", "partial_rotary_factor": turned / factors.size}
+        rope |= part
+    elif _ROPE_FACTORS in file.tensors:
         rope = _llama3_rope(file, theta, head_size)
     if {_SHORT_FACTORS, _LONG_FACTORS} <= file.tensors:
         rope |= {
@@ -399,9 +437,10 @@ def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
     elif scaling == "longrope":
         raise file.damaged(f"it scales its positions by {scaling} and has no factors for it")
     has_windows = file.value(f"{architecture}.attention.sliding_window", int, 0) > 0
-    if architecture != "gemma3" and not (architecture == "olmo2" and has_windows):
+    is_gemma = architecture in ("gemma3", "gemma4")
+    if not is_gemma and not (architecture == "olmo2" and has_windows):
         return rope
-    base = number("freq_base_swa", 10_000.0 if architecture == "gemma3" else theta)
+    base = number("freq_base_swa", 10_000.0 if is_gemma else theta)
     near = {"rope_type": "default", "rope_theta": base}
     return {"full_attention": rope, "sliding_attention": near}
 

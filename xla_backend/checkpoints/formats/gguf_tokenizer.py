@@ -84,7 +84,7 @@ def load(path: Path) -> PreTrainedTokenizerFast:
     _set_repeated_apart(tokens, kinds)
     model = file.value("tokenizer.ggml.model", str)
     pre = file.value("tokenizer.ggml.pre", str, "default")
-    if model not in ("gpt2", "llama"):
+    if model not in ("gpt2", "llama", "gemma4"):
         raise ModelUnavailable(
             f"{path} has a tokenizer of the kind {shown(model, 60)}, which is not supported. "
             "Choose another model."
@@ -102,7 +102,7 @@ def load(path: Path) -> PreTrainedTokenizerFast:
         }
         is_phi = file.value("general.architecture", str) == "phi3" and model == "llama"
         _add_tokens(tokenizer, tokens, kinds, _NOT_STRIPPING if is_phi else tokens)
-        _surround(file, tokenizer, names, starts=model == "llama" or pre in (*_AS_LLAMA3, "tekken"))
+        _surround(file, tokenizer, names, starts=model != "gpt2" or pre in (*_AS_LLAMA3, "tekken"))
         with locked_transformers() as transformers:
             made = transformers.PreTrainedTokenizerFast(
                 tokenizer_object=tokenizer,
@@ -202,7 +202,9 @@ def _sentencepiece(
         for token, kind in itertools.zip_longest(tokens, kinds)
         if kind not in (_UNKNOWN, _CONTROL, _BYTE)
     }
-    merges = generate_merges(spelt, dict(zip(tokens, scores, strict=True)))
+    merges = [merge.partition(" ")[::2] for merge in file.texts("tokenizer.ggml.merges")]
+    merges = [(a, b) for a, b in merges if a and b and {a, b, a + b} <= spelt.keys()]
+    merges = merges or generate_merges(spelt, dict(zip(tokens, scores, strict=True)))
     unknown = file.optional("tokenizer.ggml.unknown_token_id", int)
     tokenizer = Tokenizer(
         models.BPE(

@@ -116,8 +116,8 @@ class Attention(NamedTuple):
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.prefill`."""
         # Keys and values `[H, S, D]`, queries `[H * R, S, D]`.
-        q, kv, gates = self._inputs(x, rotation)
-        q, kv = _swap(q), KeysValues(*(source or map(_swap, kv)))
+        q, own, gates = self._inputs(x, rotation)
+        q, kv = _swap(q), KeysValues(*(source or map(_swap, own)))
         cap, sinks = self.score_cap, self.sinks
         if not only_last:
             return self._out(blocks.attend_causally(q, kv, mask, cap, sinks), gates), kv
@@ -136,8 +136,8 @@ class Attention(NamedTuple):
         source: Any,
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.run`. What another layer wrote is written again, in its place."""
-        q, kv, gates = self._inputs(x, rotation)
-        kv = KeysValues(*(source or map(_flat, kv)))
+        q, own, gates = self._inputs(x, rotation)
+        kv = KeysValues(*(source or map(_flat, own)))
         attended = attention.attend(
             *(_flat(q), *kv, places, memory, of_layer),
             heads=self.heads,

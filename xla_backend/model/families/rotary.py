@@ -164,7 +164,7 @@ class Rotary(PaddedPrompt):
                 gate=read.linears([f"{at}.per_layer_input_gate"]),
                 out=read.linears([f"{at}.per_layer_projection"]),
                 norm=norm(f"{at}.post_per_layer_input_norm"),
-                scale=read.variable(f"{at}.layer_scalar"),
+                scale=read.variable(f"{at}.layer_scale.weight"),
             )
 
         def layer(at: str, of: rotary_form.LayerForm) -> Layer:
@@ -231,7 +231,8 @@ class Rotary(PaddedPrompt):
             return self._finish(layer, x, mixed, own), remembered
 
         each = Repeated(block)
-        (x, inputs), prompt = self._embed(token_ids), []
+        prompt: list[Any] = []
+        x, inputs = self._embed(token_ids)
         for layer, form, own in zip(self.layers[:-1], self.form.layers, inputs, strict=False):
             mask, source = CausalMask(padding, form.mixer.window), _source(form, prompt)
             x, remembered = each(layer, x, rotations[form.mixer.positions], mask, source, own)
@@ -280,7 +281,8 @@ class Rotary(PaddedPrompt):
             return self._finish(layer, x, mixed, own), added
 
         each = Repeated(block)
-        (x, inputs), all_added = self._embed(token_ids), []
+        all_added: list[Any] = []
+        x, inputs = self._embed(token_ids)
         x = only_tokens(x, places)
         windows = [of_layer.mixer.window for of_layer in self.form.layers]
         in_memory = in_blocks(self.layer_bytes, windows)
@@ -330,7 +332,8 @@ class Rotary(PaddedPrompt):
             )
             return self._finish(layer, x, mixed, own), current
 
-        each, all_current = Repeated(block), []
+        each = Repeated(block)
+        all_current: list[Any] = []
         x, inputs = self._embed(tf.reshape(token_ids, [num_beams * batch_size]))
         for layer, form, own, *remembered in zip(
             self.layers, self.form.layers, inputs, context.prompt, kv_cache, strict=True
