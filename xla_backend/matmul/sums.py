@@ -182,8 +182,8 @@ class _IntegerSums(_Sums):
         builder, form = self._builder, self._form
         weights = lines_of_tiles.unsigned(builder, form, words)
         bits = 8 if lines_of_tiles.zero_of(form) == 128 else form.bits
-        for row, group in enumerate(self._groups):
-            x = group.four(builder.sub(line, self._first))
+        for row, own in enumerate(self._groups):
+            x = own.four(builder.sub(line, self._first))
             for column, weight in enumerate(weights):
                 at = row * len(weights) + column
                 parts[at] = activations.dot(builder, parts[at], weight, x, bits)
@@ -195,14 +195,14 @@ class _IntegerSums(_Sums):
             less = ir.Constant(VECTOR, [-float(zero)] * LANES)
             minima = [builder.fmul(scale, less) for scale in scales]
         result = []
-        for row, group in enumerate(self._groups):
+        for row, own in enumerate(self._groups):
             for column, scale in enumerate(scales):
                 at = row * len(scales) + column
-                factor = builder.fmul(scale, group.scale())
+                factor = builder.fmul(scale, own.scale())
                 value = builder.sitofp(parts[at], VECTOR)
                 value = builder.multiply_add(value, factor, values[at])
                 if minima is not None:
-                    value = builder.multiply_add(group.sum(), minima[column], value)
+                    value = builder.multiply_add(own.sum(), minima[column], value)
                 result.append(value)
         return result
 
