@@ -139,6 +139,8 @@ def phase_of(
     if status.state == "downloading":
         return Phase("Downloading the model", status.detail, status.progress or 0.0)
     if status.state == "loading":
+        if status.detail != run.model:
+            return Phase("Waiting: another model is being loaded", spent)
         size = [file_size(model_bytes)] if model_bytes else []
         return Phase("Loading the model", " · ".join([*size, spent]))
     if status.state in MAKING:

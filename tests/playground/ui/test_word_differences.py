@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from playground.tabs.speech.word_differences import WordPair, word_pairs
+from playground.ui.word_differences import WordPair, word_pairs
 
 
 def pairs(said: str, heard: str) -> list[tuple[str | None, str | None]]:
