@@ -268,6 +268,7 @@ def _shape_asked_for(run: Record) -> str:
 
 _METRICS: dict[str, Callable[[Record], str]] = {
     "Model": lambda run: model_name(run["model"]),
+    "System prompt": lambda run: run["system"] or "–",
     "Shape": lambda run: sizes(CacheKey(**run["key"])),
     "Shape asked for": _shape_asked_for,
     "End to end": lambda run: quantities.seconds(run["timing"]["total_s"]),
