@@ -45,6 +45,8 @@ function showPlace() {
     if (link.dataset.place === place) link.setAttribute("href", here); // It leads back to where one was.
     if (link.getAttribute("href") === here) link.ariaCurrent = link.dataset.place ? "true" : "page";
     else link.ariaCurrent = null;
+    // On a phone the modes of a place stand in one line, which scrolls.
+    if (link.ariaCurrent === "page") link.parentElement.scrollLeft = link.offsetLeft - 60;
   }
   return mode;
 }
