@@ -156,7 +156,12 @@ class SideBySideTab:
                 "One prompt to two models, or to one with two sets of options or system prompts.",
             )
             self.link_runs = gr.Checkbox(
-                label="and run", elem_id="sides_link_runs", container=False, scale=0, min_width=90
+                label="and run",
+                elem_id="sides_link_runs",
+                elem_classes="link-runs",
+                container=False,
+                scale=0,
+                min_width=90,
             )
             self.copy_link = ui.small_button("Copy link", "sides_copy_link")
         self.prompt = gr.Textbox(
