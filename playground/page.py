@@ -180,7 +180,11 @@ def _left_out(item: gr.Tab) -> dict[Block, bool | str]:
 
 def _share_model(page: PageContext, pickers: Sequence[gr.Dropdown]) -> None:
     """Sets a model that a visitor chooses in one mode in all modes that offer it."""
-    singles = [picker for picker in pickers if not picker.multiselect]
+    singles = [
+        picker
+        for picker in pickers
+        if not picker.multiselect and "apart" not in picker.elem_classes
+    ]
 
     def follow(others: Sequence[gr.Dropdown], name: str) -> list[Any]:
         offered = ([model.name for model in page.models_in(str(each.elem_id))] for each in others)

@@ -24,6 +24,7 @@ from playground.tabs.generate.tab import PlaygroundTab
 from playground.tabs.inside.tab import InsideTab
 from playground.tabs.models.tab import ModelsTab
 from playground.tabs.shapes.tab import ShapesTab
+from playground.tabs.side_by_side.tab import SideBySideTab
 from playground.tabs.speech.tab import SpeechTab
 from playground.tabs.start.tab import StartTab
 from playground.tabs.statistics.tab import StatisticsTab
@@ -46,7 +47,13 @@ PLACES = {
     "start": Place("Start", {"start": StartTab}),
     "try": Place(
         "Try",
-        {"playground": PlaygroundTab, "chat": ChatTab, "speech": SpeechTab, "batch": BatchTab},
+        {
+            "playground": PlaygroundTab,
+            permalink.SIDES: SideBySideTab,
+            "chat": ChatTab,
+            "speech": SpeechTab,
+            "batch": BatchTab,
+        },
     ),
     "compare": Place("Compare", {"compare": CompareTab}),
     "compiler": Place(

@@ -65,7 +65,7 @@ ROOMS = {
         "history walkthrough",
         "tabs.generate",
         "tabs.chat tabs.speech tabs.functions tabs.batch tabs.compare tabs.shapes "
-        "tabs.models tabs.inside tabs.statistics tabs.start tabs.api",
+        "tabs.models tabs.inside tabs.statistics tabs.start tabs.api tabs.side_by_side",
         "api server",
         "",
     ),

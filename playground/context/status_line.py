@@ -136,9 +136,13 @@ def phase_of(
     spent = elapsed(time.perf_counter() - status.since)
     if status.state == "starting":
         return Phase("Starting the engine", spent)
+    if isinstance(run, TextRun) and run.text:
+        return Phase("Generating")  # whatever the engine does beside it
     if status.state == "downloading":
         return Phase("Downloading the model", status.detail, status.progress or 0.0)
     if status.state == "loading":
+        if status.detail != run.model:
+            return Phase("Waiting: another model is being loaded", spent)
         size = [file_size(model_bytes)] if model_bytes else []
         return Phase("Loading the model", " · ".join([*size, spent]))
     if status.state in MAKING:
@@ -148,7 +152,7 @@ def phase_of(
         return Phase(what, _left(run.occupation(status)) or spent)
     if status.state != "generating":
         return None
-    if isinstance(run, TextRun) and not run.text:
+    if isinstance(run, TextRun):
         share = status.progress or 0.0
         return Phase("Reading the prompt", f"{share:.0%}" if share else "", share)
     return Phase("Generating")

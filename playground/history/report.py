@@ -20,6 +20,7 @@ from playground.ui.markup import nothing, rendered, with_note
 from playground.ui.outcomes import badge, ended_by
 from playground.ui.report_parts import PHASE_NAMES, faster, figures
 from playground.ui.tables import sheet, sizes
+from playground.ui.word_differences import marked_pair
 from xla_backend import CacheKey, CacheOutcome
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.timing import PHASES, RESTORING
@@ -27,6 +28,8 @@ from xla_backend.interface.timing import PHASES, RESTORING
 _MAX_CHARACTERS = 300
 _MAX_BEFORE_ANSWER = 60
 """Characters of an input that is shown before its answer, in two lines together."""
+_WORTH_TELLING = 0.2
+"""Of a difference: what is as large a part of it is named."""
 _HEADINGS = ("Run", "Outcome", "Text", "Shape", "End to end", "TTFT", "Tokens/s", "")
 
 # A button's `data-act` is the name of its event.
@@ -93,17 +96,23 @@ def side_by_side(runs: Sequence[Record]) -> h.Node:
         more = h.p(".caption")["Pin another run to compare the two."]
         body: h.Node = h.table[head], more
     else:
-        body = _verdict(chosen), _comparison(head, chosen)
+        texts = [
+            h.div(".pinned-text", dir="auto")[_given_and_new(_given(run), new)]
+            for run, new in zip(chosen, marked_pair(*(run["text"] for run in chosen)), strict=True)
+        ]
+        names = [f"run {run['run']}" for run in chosen]
+        body = verdict(chosen, names), comparison(head, chosen, {"Text": texts})
     return h.section(".pinned-runs", aria_label="Pinned runs")[h.h3["Pinned"], body]
 
 
-def _comparison(head: h.Element, chosen: Sequence[Record]) -> h.Node:
-    """The differences, the texts, and, folded, what does not differ."""
+def comparison(
+    head: h.Element, chosen: Sequence[Record], more: Mapping[str, Sequence[h.Node]]
+) -> h.Node:
+    """What differs in the runs and further rows, and, folded, what does not differ."""
     rows = {name: [reads(run) for run in chosen] for name, reads in _METRICS.items()}
-    texts = [h.div(".pinned-text", dir="auto")[_story(run)] for run in chosen]
     different = {name: values for name, values in rows.items() if len(set(values)) > 1}
     alike = {name: values[:1] for name, values in rows.items() if name not in different}
-    return h.table[head, h.tbody[_rows({**different, "Text": texts})]], h.details[
+    return h.table[head, h.tbody[_rows({**different, **more})]], h.details[
         h.summary[f"Alike in {quantities.count(len(alike), 'value')}"],
         h.table[h.tbody[_rows(alike)]],
     ]
@@ -116,16 +125,49 @@ def _rows(named: Mapping[str, Sequence[h.Node]]) -> h.Node:
     ]
 
 
-def _verdict(chosen: Sequence[Record]) -> h.Node:
-    """A sentence that compares the two runs' total times."""
-    fast, slow = sorted(chosen, key=lambda run: run["timing"]["total_s"])
-    if fast["timing"]["total_s"] <= 0:
+def verdict(chosen: Sequence[Record], names: Sequence[str]) -> h.Node:
+    """Which of two runs was faster in total, and how much of the difference had to be done once or
+    was waiting; nothing where one was stopped."""
+    totals = [run["timing"]["total_s"] for run in chosen]
+    if min(totals) <= 0 or any(run["finish"] == "stopped" for run in chosen):
         return None
-    ratio = slow["timing"]["total_s"] / fast["timing"]["total_s"]
+    at = totals.index(min(totals))
+    fast, slow = chosen[at], chosen[1 - at]
+    ratio = max(totals) / min(totals)
     if ratio < 1.05:
         return h.p(".faster")[h.strong["Equally fast"], ", within 5%."]
-    than = f"than run {slow['run']}, in total."
-    return faster(f"Run {fast['run']} was {quantities.times(ratio)} faster", than)
+    gap_s = max(totals) - min(totals)
+    why = [
+        f"{quantities.seconds(more_s)} of the difference is {what}."
+        for what, more_s in zip(
+            ("loading the model", *_making(slow), "waiting in the queue"),
+            map(float.__sub__, _once(slow), _once(fast)),
+            strict=True,
+        )
+        if more_s >= _WORTH_TELLING * gap_s
+    ]
+    first, other = names[at].capitalize(), names[1 - at]
+    if fast["new_tokens"] != slow["new_tokens"]:
+        tokens = quantities.count(fast["new_tokens"], "token")
+        each = " and ".join(quantities.seconds_or_dash(run["tpot_s"]) for run in (fast, slow))
+        wrote = f"{first} wrote {tokens}, {other} {slow['new_tokens']:,}"
+        why.append(f"{wrote}: {each} per token.")
+    than = " ".join([f"than {other}, in total.", *why])
+    return faster(f"{first} was {quantities.times(ratio)} faster", than)
+
+
+def _once(run: Record) -> tuple[float, ...]:
+    """Seconds of loading, of making function and grammar, and of waiting."""
+    timing = run["timing"]
+    made_s = timing["trace_s"] + timing["compile_s"]
+    return run["load_s"], made_s, timing["tokenize_s"], timing["queue_s"]
+
+
+def _making(run: Record) -> tuple[str, str]:
+    return (
+        "restoring its function" if run["cache"] == CacheOutcome.DISK.value else "compiling",
+        "building its grammar" if run["options"]["grammar"] else "tokenizing",
+    )
 
 
 def _row(run: Record) -> tuple[h.Node, ...]:
@@ -166,8 +208,12 @@ def _details(run: Record) -> h.Element:
 
 
 def _story(run: Record) -> h.Node:
+    return _given_and_new(_given(run), run["text"])
+
+
+def _given(run: Record) -> str:
     prompt = run["prompt"] + ("" if run["prompt_is_whole"] else "…")
-    return _given_and_new(prompt + ("\n→ " if run["is_apart"] else ""), run["text"])
+    return prompt + ("\n→ " if run["is_apart"] else "")
 
 
 def _short_story(run: Record) -> h.Node:
@@ -178,7 +224,7 @@ def _short_story(run: Record) -> h.Node:
     return _given_and_new(_short(run["prompt"]), _short(run["text"]))
 
 
-def _given_and_new(given: str, new: str) -> h.Node:
+def _given_and_new(given: str, new: h.Node) -> h.Node:
     return h.span(".story-prompt")[given], new
 
 
@@ -222,6 +268,7 @@ def _shape_asked_for(run: Record) -> str:
 
 _METRICS: dict[str, Callable[[Record], str]] = {
     "Model": lambda run: model_name(run["model"]),
+    "System prompt": lambda run: run["system"] or "–",
     "Shape": lambda run: sizes(CacheKey(**run["key"])),
     "Shape asked for": _shape_asked_for,
     "End to end": lambda run: quantities.seconds(run["timing"]["total_s"]),

@@ -91,7 +91,7 @@ def html(content: h.Node, elem_id: str | None = None, **options: Any) -> gr.HTML
     return gr.HTML(str(h.fragment[content]), elem_id=elem_id, apply_default_css=False, **options)
 
 
-def heading(title: str, caption: str) -> gr.HTML:
+def heading(title: str, caption: h.Node) -> gr.HTML:
     """The head of a card: its title, and a line below it that says more."""
     return html([h.h2[title], h.p(".caption")[caption]])
 

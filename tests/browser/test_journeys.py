@@ -203,10 +203,11 @@ def test_a_batch_compiles_once_for_each_shape(window: Visit) -> None:
 
 def test_numbers_of_beams_are_compared(window: Visit) -> None:
     window.open_mode("Compare")
-    window.at("#compare_kind label", has_text="Numbers of beams").click()
+    window.at("#compare_kind label", has_text="Option sets").click()
     window.set_number("compare_new_tokens", 4)
-    for number in ("4", "8"):
-        window.at("#compare_beams label", has_text=number).click()
+    window.at("#compare_option_examples button", has_text="Numbers of beams").click()
+    window.has_value("#compare_options textarea", re.compile("num_beams=8"))
+    window.at("#compare_options textarea").fill("num_beams=1\nnum_beams=2")
     window.at("#compare").click()
     window.says("#variants", re.compile("fastest|as long|No difference within noise"))
     window.at("#compare:enabled").wait_for()

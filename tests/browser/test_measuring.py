@@ -78,7 +78,7 @@ def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
         window.says("#ways .claim", "Cancelled")
         window.says("#compare_notice", "It could not be installed.")
     assert window.overflow() == 0
-    choose(window, "Numbers of beams")
+    choose(window, "Option sets")
     expect(offer).to_be_hidden()
 
 
@@ -88,9 +88,8 @@ def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
     other = visit()
     window.resize(390, 844)
     window.open_mode("Compare")
-    choose(window, "Numbers of beams")
-    for number in ("4", "8"):
-        window.at("#compare_beams label", has_text=number).click()
+    choose(window, "Option sets")
+    window.at("#compare_options textarea").fill("num_beams=1\nnum_beams=2")
     engine.hold("text")
     window.at("#compare").click()
     engine.write(" there")
@@ -114,7 +113,6 @@ def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
     assert window.overflow() == 0
     other.says("#report", "Decode tokens/s")
 
-    choose(window, "Option sets")
     window.at("#compare_options textarea").fill("temperature=0\nheat=1")
     window.at("#compare").click()
     window.says("#compare_notice", "Option set 2: unknown option heat")

@@ -21,7 +21,7 @@ from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 from playground.tabs.speech.examples import FOLDER
-from playground.tabs.speech.word_differences import word_pairs
+from playground.ui.word_differences import word_pairs
 from tests import checkpoints
 from tests.holding import Hold
 from tests.playground.served import Served, children, serve

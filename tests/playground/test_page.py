@@ -39,7 +39,7 @@ def labels(page: gr.Blocks) -> list[str]:
 
 def test_every_mode_is_there_and_none_is_built_twice() -> None:
     assert labels(a_page(admin=True)) == [mode.name for mode in modes(admin=True).values()]
-    assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 13
+    assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 14
 
 
 @pytest.mark.parametrize("admin", [False, True])
@@ -94,6 +94,7 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     names = {fn.fn.__qualname__.replace("add_endpoints.<locals>.", "") for fn in beside_others}
     tabs_that_write = {
         *("PlaygroundTab._run", "ChatTab._run", "BatchTab._take_turn", "CrowdCard._run"),
+        "SideBySideTab._stream",
     }
     assert names == {"generate", "stream", *tabs_that_write}
     assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
@@ -131,6 +132,8 @@ def test_no_two_of_an_event_put_each_other_off_for_ever() -> None:
     ("model", "line"),
     [
         ("model", "prediction"),
+        ("left_model", "left_prediction"),
+        ("right_model", "right_prediction"),
         ("chat_model", "chat_prediction"),
         ("speech_model", "speech_prediction"),
     ],
@@ -179,7 +182,7 @@ def test_no_control_asks_for_more_tokens_than_may_be_had(most: int) -> None:
         for block in page.blocks.values()
         if isinstance(block, gr.Slider) and str(block.elem_id).endswith("new_tokens")
     ]
-    assert len(sliders) == 5
+    assert len(sliders) == 7
     for slider in sliders:
         assert slider.value <= most
         assert slider.maximum <= max(most, 2)

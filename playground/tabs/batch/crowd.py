@@ -1,86 +1,31 @@
 """A crowd: several visitors' requests to one engine, together or one at a time.
 
-Knows how they are sent, and the figures of a run, which come from the engine's own spans. Must not
-know components or HTML. Each request has a salt of its own, so that nothing is reused.
+Knows which requests these are, and the figures of a run, which come from the engine's own spans.
+Must not know components or HTML. Each request has a salt of its own, so that nothing is reused.
 """
 
 from __future__ import annotations
 
 import secrets
 import statistics
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from playground.context.runs import TextRun
+from playground.context.runs_together import Member, RunsTogether
 from playground.tabs.batch.prompts import prompts_in
 from playground.tabs.batch.runs import checked
 from playground.ui.families import model_name
 from playground.ui.quantities import as_shown
-from xla_backend import EngineStatus, GenerationOptions, GenerationResult, InvalidRequest, Prompt
-from xla_backend.interface.timing import Span
+from xla_backend import GenerationOptions, GenerationResult, InvalidRequest, Prompt
 from xla_backend.rows.scheduler import MAX_ROWS
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
-    from playground.context.runs import Occupation
 
-UPDATE_S = 0.5
 MAX_APART_MS = 1000
-
-
-class Visitor:
-    """One of a crowd.
-
-    Attributes:
-        said: the prompt as it was typed.
-        run: the request.
-        problem: why it failed; empty otherwise.
-    """
-
-    def __init__(self, model: str, said: str, prompt: Prompt, options: GenerationOptions) -> None:
-        self.said = said
-        self.run = TextRun(model, prompt, options, cache_salt=secrets.token_hex(16))
-        self.problem = ""
-        self._steps: list[float] = []  # when it was sent, was begun and had its first text
-
-    @property
-    def was_sent(self) -> bool:
-        """Whether it has arrived at the engine."""
-        return bool(self._steps)
-
-    @property
-    def whole(self) -> GenerationResult | None:
-        """The result; None before it is there, and where it was stopped or failed."""
-        result = self.run.result
-        return None if result is None or result.finish == "stopped" else result
-
-    def send(self, page: PageContext) -> None:
-        """Runs the request. Raises nothing."""
-        self._steps = [time.perf_counter()]
-        with page.runs.reporting_errors() as ending:
-            for text in self.run.texts(page.backend, 0.0):
-                if len(self._steps) < (3 if text else 2):
-                    self._steps.append(time.perf_counter())
-        self.problem = ending.problem
-
-    def spans(self) -> tuple[Span, ...]:
-        """The engine's; until they are there with the result, what is known up to now."""
-        if (result := self.run.result) is not None:
-            return result.spans
-        if self.problem:
-            return ()
-        steps = [*self._steps, time.perf_counter()]
-        return tuple(
-            Span(name, start, end - start)
-            for name, start, end in zip(
-                ("queue", "prefill", "decode"), steps, steps[1:], strict=False
-            )
-        )
 
 
 @dataclass(frozen=True)
@@ -132,17 +77,8 @@ def summary(results: Sequence[GenerationResult]) -> Summary:
     )
 
 
-class Crowd:
-    """Requests that arrive a given time apart, or each when the one before has ended.
-
-    Attributes:
-        visitors: in the order of their arrival.
-        apart_s: seconds between two arrivals; None for one at a time.
-        is_over: whether it has ended, or was stopped.
-        taken_at, waited_for, left_s: see `QueuedRun`.
-    """
-
-    left_s: ClassVar[float | None] = None
+class Crowd(RunsTogether):
+    """Requests of visitors, each with a salt of its own."""
 
     def __init__(
         self,
@@ -152,57 +88,21 @@ class Crowd:
         apart_s: float | None,
     ) -> None:
         """Sends nothing yet; each prompt is given as it was typed and as it is sent."""
-        self.taken_at: float | None = None
-        self.waited_for = False
-        self.visitors = [Visitor(model, *prompt, options) for prompt in prompts]
-        self.apart_s = apart_s
-        self.is_over = False
+        runs = [
+            (said, TextRun(model, prompt, options, cache_salt=secrets.token_hex(16)))
+            for said, prompt in prompts
+        ]
+        super().__init__([Member(run, said) for said, run in runs], apart_s)
         self._asked = model, tuple(prompts), options
-        self._stopping = threading.Event()
 
     def compares_with(self, other: Crowd) -> bool:
         """Whether they ask the same, one of them one at a time and the other not."""
         return self._asked == other._asked and (self.apart_s is None) != (other.apart_s is None)
 
-    def occupation(self, status: EngineStatus) -> Occupation | None:
-        """Others' requests run beside these."""
-
-    def stop(self) -> None:
-        """Stops all requests. May be called from any thread."""
-        self._stopping.set()
-        for visitor in self.visitors:
-            visitor.run.stop()
-
-    def updates(self, page: PageContext) -> Iterator[None]:
-        """Sends the requests; yields about twice a second. Ends when all have, also when left."""
-        with ThreadPoolExecutor(len(self.visitors)) as threads:
-            if self.apart_s is None:
-                works = [threads.submit(self._one_at_a_time, page)]
-            else:
-                begun = time.perf_counter()
-                works = [
-                    threads.submit(self._arrive, page, visitor, begun + i * self.apart_s)
-                    for i, visitor in enumerate(self.visitors)
-                ]
-            try:
-                while wait(works, UPDATE_S).not_done:
-                    yield
-            finally:
-                self.stop()
-        self.is_over = True
-
     def summary(self) -> Summary | None:
         """The figures; None unless every request has its whole text."""
-        results = [result for visitor in self.visitors if (result := visitor.whole)]
-        return summary(results) if len(results) == len(self.visitors) else None
-
-    def _arrive(self, page: PageContext, visitor: Visitor, due: float) -> None:
-        if not self._stopping.wait(max(0.0, due - time.perf_counter())):
-            visitor.send(page)
-
-    def _one_at_a_time(self, page: PageContext) -> None:
-        for visitor in self.visitors:
-            self._arrive(page, visitor, 0.0)
+        results = [result for member in self.members if (result := member.whole)]
+        return summary(results) if len(results) == len(self.members) else None
 
 
 def beside(crowd: Crowd, earlier: Sequence[Crowd]) -> tuple[Crowd, ...]:

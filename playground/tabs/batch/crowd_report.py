@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 import htpy as h
 
-from playground.tabs.batch.crowd import Crowd, Summary, Visitor
+from playground.context.runs_together import Member
+from playground.tabs.batch.crowd import Crowd, Summary
 from playground.ui import quantities
 from playground.ui.charts import legend
 from playground.ui.markup import nothing, remarks, rendered
@@ -37,7 +38,7 @@ def empty() -> h.Node:
 @rendered
 def report(crowds: Sequence[Crowd]) -> h.Node:
     """The runs, at most one of each kind, on one scale of time, and their figures."""
-    spans = [[visitor.spans() for visitor in crowd.visitors] for crowd in crowds]
+    spans = [[visitor.spans() for visitor in crowd.members] for crowd in crowds]
     starts = [min((row[0].started for row in rows if row), default=0.0) for rows in spans]
     scale_s = max(
         (
@@ -113,7 +114,7 @@ def _name(crowd: Crowd) -> str:
 def _chart(crowd: Crowd, rows: Sequence[Sequence[Span]], start: float, scale_s: float) -> h.Element:
     bars = [
         _bar(number, visitor, spans, start, scale_s)
-        for number, (visitor, spans) in enumerate(zip(crowd.visitors, rows, strict=True), 1)
+        for number, (visitor, spans) in enumerate(zip(crowd.members, rows, strict=True), 1)
     ]
     ends = h.i["0"], h.i[quantities.seconds(scale_s)]
     return h.figure(".crowd")[
@@ -125,10 +126,10 @@ def _chart(crowd: Crowd, rows: Sequence[Sequence[Span]], start: float, scale_s: 
 
 
 def _state(crowd: Crowd) -> h.Node:
-    total = len(crowd.visitors)
-    here = sum(visitor.was_sent for visitor in crowd.visitors)
-    done = sum(visitor.whole is not None for visitor in crowd.visitors)
-    failed = [visitor.problem for visitor in crowd.visitors if visitor.problem]
+    total = len(crowd.members)
+    here = sum(visitor.was_sent for visitor in crowd.members)
+    done = sum(visitor.whole is not None for visitor in crowd.members)
+    failed = [visitor.problem for visitor in crowd.members if visitor.problem]
     if failed:
         return h.span(".problem-text")[f"{len(failed)} of {total} failed: {failed[0]}"]
     if done == total:
@@ -142,7 +143,7 @@ def _state(crowd: Crowd) -> h.Node:
 
 
 def _bar(
-    number: int, visitor: Visitor, spans: Sequence[Span], start: float, scale_s: float
+    number: int, visitor: Member, spans: Sequence[Span], start: float, scale_s: float
 ) -> h.Element:
     parts = [
         h.i(

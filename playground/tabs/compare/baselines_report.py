@@ -216,7 +216,7 @@ def _agreement(comparison: BaselineComparison | None) -> h.Element:
         ways = quantities.count(len(results), "method")
         said, kind = [h.strong["Identical output:"], f" {ways}, the same {number}."], "same"
     else:
-        place = _first_difference(list(texts)) + 1
+        place = _agreed([*texts]) + 1
         said = h.strong["The texts differ"], f" from new token {place} on."
         kind = "different"
     shown = [_text(same, texts) for same in texts.values()]
@@ -229,27 +229,16 @@ def _text(
     text = same[0].text
     if len(texts) == 1:
         return h.p(dir="auto")[text]
-    agreed = len(_common_beginning([others[0].text for others in texts.values()]))
+    agreed = _agreed([others[0].text for others in texts.values()])
     names = ", ".join(NAMES[result.baseline] for result in same)
     given = h.span(".story-prompt")[text[:agreed]]
     return h.p(dir="auto")[h.small[h.bdi[names]], h.br, given, text[agreed:]]
 
 
-def _first_difference(texts: Sequence[tuple[int, ...]]) -> int:
-    """The position of the first tokens that differ."""
-    for place, tokens in enumerate(zip(*texts, strict=False)):
-        if len(set(tokens)) > 1:
-            return place
-    return min(map(len, texts))
-
-
-def _common_beginning(texts: Sequence[str]) -> str:
-    length = 0
-    for letters in zip(*texts, strict=False):
-        if len(set(letters)) > 1:
-            break
-        length += 1
-    return texts[0][:length]
+def _agreed(texts: Sequence[Sequence[object]]) -> int:
+    """How many letters or tokens all texts begin with."""
+    each_place = enumerate(zip(*texts, strict=False))
+    return next((at for at, each in each_place if len(set(each)) > 1), min(map(len, texts)))
 
 
 @rendered

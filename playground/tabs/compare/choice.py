@@ -15,15 +15,13 @@ from pathlib import Path
 from playground.tabs.compare.runs import MAX_VARIANTS, Variant
 from xla_backend import GenerationOptions, InvalidRequest
 
-WAYS, BEAMS, MODELS, OPTIONS, SHAPES = "ways", "beams", "models", "options", "shapes"
+WAYS, MODELS, OPTIONS, SHAPES = "ways", "models", "options", "shapes"
 KINDS = [
     ("This engine and Transformers", WAYS),
-    ("Numbers of beams", BEAMS),
     ("Models", MODELS),
     ("Option sets", OPTIONS),
     ("Buckets or one shape", SHAPES),
 ]
-BEAM_CHOICES = (1, 2, 4, 8)
 LENGTHS = 10
 LONGEST = 512
 """Tokens of the longest of the prompts: with more, a comparison would last too long."""
@@ -31,31 +29,19 @@ ROOM_USED = 0.9
 """Of the room for a prompt: words differ in their tokens."""
 SHAPE_CALLS = 3
 """Later calls of each way at each length."""
-OPTION_SETS = """temperature=0
+OPTION_SETS = {
+    "Sampling": """temperature=0
 temperature=0.7, seed=1
 temperature=1.2, top_p=0.9, seed=1
-num_beams=4, length_penalty=2"""
+num_beams=4, length_penalty=2""",
+    "Numbers of beams": """num_beams=1
+num_beams=2
+num_beams=4
+num_beams=8""",
+}
+"""Those to begin with, by what a button says."""
 
 _PAIR = re.compile(r"\s*(\w+)\s*=\s*([^,\s]+)\s*")
-
-
-def of_beams(model: str, num_beams: Sequence[int], max_new_tokens: int) -> list[Variant]:
-    """The same request with other numbers of beams.
-
-    Raises:
-        InvalidRequest: fewer than two, or too many, are chosen.
-    """
-    return _checked(
-        [
-            Variant(
-                f"{number} beam{'s' * (number > 1)}",
-                model,
-                GenerationOptions(num_beams=number, max_new_tokens=max_new_tokens),
-            )
-            for number in sorted(num_beams)
-        ],
-        "numbers of beams",
-    )
 
 
 def of_models(models: Sequence[str], max_new_tokens: int) -> list[Variant]:

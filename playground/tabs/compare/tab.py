@@ -17,7 +17,7 @@ import htpy as h
 from playground.context.measuring import check_answerable, registry_of
 from playground.tabs.compare import choice as compare_choice
 from playground.tabs.compare.baselines_report import all_values, baselines_report
-from playground.tabs.compare.choice import BEAMS, MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
+from playground.tabs.compare.choice import MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
 from playground.tabs.compare.durations import Durations, ModelSize, at_most
 from playground.tabs.compare.runs import BaselinesRun, ComparisonRun, VariantsRun, baselines_run
 from playground.tabs.compare.shapes_report import shapes_report
@@ -85,8 +85,12 @@ class CompareTab:
         models = self._page.models_that_continue_first()
         ui.heading(
             "Compare",
-            "One prompt, several methods, one after the other, so that they do not disturb each "
-            "other.",
+            [
+                "One prompt, several methods, one after the other, several times each. Two at "
+                "once, free or as JSON: ",
+                h.a(href="?tab=side_by_side")["Side by side"],
+                ".",
+            ],
         )
         self.kind = gr.Radio(
             compare_choice.KINDS, value=WAYS, label="What to compare", elem_id="compare_kind"
@@ -130,15 +134,13 @@ class CompareTab:
                 elem_id="compare_calls",
             )
         )
-        self.beams = gr.CheckboxGroup(
-            [(str(number), number) for number in compare_choice.BEAM_CHOICES],
-            value=list(compare_choice.BEAM_CHOICES),
-            label="Beams",
-            visible=_HIDDEN,
-            elem_id="compare_beams",
+        sets = [*compare_choice.OPTION_SETS.values()]
+        self.examples = ui.name_buttons(
+            [*compare_choice.OPTION_SETS], "Examples", "compare_option_examples"
         )
+        self.examples.visible = _HIDDEN
         self.option_sets = gr.Textbox(
-            value=compare_choice.OPTION_SETS,
+            value=sets[0],
             label="Option sets",
             info="One per line, two to four; names as in Hugging Face’s GenerationConfig.",
             lines=4,
@@ -146,6 +148,7 @@ class CompareTab:
             visible=_HIDDEN,
             elem_id="compare_options",
         )
+        self.examples.click(sets.__getitem__, self.examples, self.option_sets, **ui.QUIET)
         self.install = gr.Checkbox(
             label="First install what Transformers needs",
             value=True,
@@ -161,7 +164,7 @@ class CompareTab:
 
     @property
     def _choice(self) -> list[ui.Field]:
-        own: list[ui.Field] = [self.models, self.prompt, self.beams, self.option_sets, self.install]
+        own: list[ui.Field] = [self.models, self.prompt, self.option_sets, self.install]
         return [*self._estimated, *own]
 
     @property
@@ -202,12 +205,11 @@ class CompareTab:
     @property
     def _kinds_of(self) -> dict[gr.components.Component, tuple[str, ...]]:
         """The kinds of comparison that have these parts."""
-        variants = (BEAMS, MODELS, OPTIONS, SHAPES)
+        variants = (MODELS, OPTIONS, SHAPES)
         return {
-            self.model: (WAYS, BEAMS, OPTIONS, SHAPES),
+            self.model: (WAYS, OPTIONS, SHAPES),
             self.models: (MODELS,),
-            self.beams: (BEAMS,),
-            self.option_sets: (OPTIONS,),
+            **dict.fromkeys((self.option_sets, self.examples), (OPTIONS,)),
             self.variants: variants,
             **dict.fromkeys((self.num_beams, self.cached_calls, self.ways, self.values), (WAYS,)),
         }
@@ -313,9 +315,7 @@ class CompareTab:
             )
             calls, install = choice[self.cached_calls], choice[self.install]
             return baselines_run(self._page, model, prompt, options, calls, install)
-        if kind == BEAMS:
-            variants = compare_choice.of_beams(model, choice[self.beams], max_new_tokens)
-        elif kind == MODELS:
+        if kind == MODELS:
             variants = compare_choice.of_models(choice[self.models], max_new_tokens)
         elif kind == SHAPES:
             return self._shapes_run(model, prompt, max_new_tokens)

@@ -64,24 +64,34 @@ _SHOW = """(kind, schema) => {
   const {json, choice, yes, first} = %s;
   const update = (of, more = {}) => ({__type__: "update", visible: kind === of, ...more});
   const value = kind === json ? schema || first : "";
-  return [update(json, {value}), update(json), update(choice), update(yes)];
+  return [update(json, {value}), update(json), update(choice), update(yes)].slice(0, PARTS);
 }"""
 
 
 class AnswerAs:
     """Builds the fields where it is created; that of the schema is an option's, see `connect`."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "", is_written: bool = False) -> None:
+        """Builds them.
+
+        Args:
+            prefix: what the elements' ids begin with.
+            is_written: whether an answer is always a text or JSON.
+        """
         self.kind = gr.Radio(
-            list(KINDS),
+            [TEXT, JSON] if is_written else list(KINDS),
             value=TEXT,
             label="Answer as",
-            info="JSON follows a schema. Choice and Yes or no tell how likely each answer is, and "
-            "write nothing.",
-            elem_id="answer_as",
+            info="JSON follows a schema."
+            + " Choice and Yes or no tell how likely each answer is, and write nothing."
+            * (not is_written),
+            elem_id=f"{prefix}answer_as",
         )
-        self._schemas = name_buttons([*SCHEMAS], "Schemas", "answer_schemas")
+        self._schemas = name_buttons([*SCHEMAS], "Schemas", f"{prefix}answer_schemas")
         self._schemas.visible = False
+        self._asked: list[gr.Textbox] = []
+        if is_written:
+            return
         self.choices = gr.Textbox(
             "positive\nneutral\nnegative",
             label="Choices",
@@ -99,20 +109,23 @@ class AnswerAs:
             visible=False,
             elem_id="answer_questions",
         )
+        self._asked = [self.choices, self.questions]
 
     @property
     def inputs(self) -> list[Field]:
         """What `asked` reads."""
-        return [self.kind, self.choices, self.questions]
+        return [self.kind, *self._asked]
 
     def connect(self, controls: OptionControls) -> None:
         """Shows the fields of the chosen kind. A form that a link or an earlier run has is JSON."""
         self._schema = controls.grammar
-        parts = [self._schema, self._schemas, self.choices, self.questions]
+        self._schema.visible = False
+        parts = [self._schema, self._schemas, *self._asked]
         texts = [json.dumps(schema, indent=2) for schema in SCHEMAS.values()]
         show = _SHOW % json.dumps(
             {"json": JSON, "choice": CHOICE, "yes": YES_NO, "first": texts[0]}
         )
+        show = show.replace("PARTS", str(len(parts)))
         self.kind.change(None, [self.kind, self._schema], parts, js=show, **QUIET)
         self._schema.change(
             None,

@@ -66,7 +66,7 @@ class LinkedRequest:
         models = {model.name: model for model in self._page.models()}
         first, fields = next(iter(models), None), self._fields
         query = {name: str(text) for name, text in dict(request.query_params).items()}
-        if query.get("tab") == permalink.CHAT:
+        if query.get("tab") in (permalink.CHAT, permalink.SIDES):
             query = {}
         link = permalink.read(query, list(models), fields.controls.ranges)
         written = self._written(before, list(models))

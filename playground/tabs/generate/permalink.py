@@ -20,8 +20,10 @@ from playground.ui.markup import clean, quoted
 from playground.ui.option_controls import EARLY_STOPPING, NAMES, grammar_from, stops_from
 from xla_backend import GenerationOptions, InvalidRequest
 
-CHAT = "chat"
-"""The mode that a link to a chat names: what else it says is not for the Playground."""
+CHAT, SIDES = "chat", "side_by_side"
+"""The modes with links of their own: what else these say is not for the Playground."""
+AT = ("left", "right")
+"""What the settings of a side are named after, with a dot: `left.model`."""
 LONGEST = 8000
 """Longest link, in characters, that every server and proxy accepts."""
 _WHOLE_NUMBERS = ("max_new_tokens", "num_beams", "top_k", "seed", "prompt_lookup_num_tokens")
@@ -98,6 +100,14 @@ def read(
     return Link(**values, options=options, problems=tuple(problems))
 
 
+def by_side(query: Mapping[str, str]) -> list[dict[str, str]]:
+    """Each side's settings, for `read`; those that name no side are the first one's."""
+    left, right = (f"{at}." for at in AT)
+    named = {name: text for name, text in query.items() if name.startswith(right)}
+    first = {name.removeprefix(left): query[name] for name in query if name not in named}
+    return [first, {name.removeprefix(right): text for name, text in named.items()}]
+
+
 def problem(link: Link) -> str:
     """What to say about a link that can only be followed in part; empty otherwise."""
     if not link.problems:
@@ -107,16 +117,16 @@ def problem(link: Link) -> str:
     return f"Parts of this link are invalid. {' '.join(link.problems)}{rest}{not_run}"
 
 
-def copy_script(tab: str = "playground") -> str:
+def copy_script(tab: str = "playground", names: Sequence[str] = SETTINGS) -> str:
     """JavaScript for the button of a mode.
 
-    It takes the settings in the order of `read`'s names, then whether the link runs them, copies
-    the link to the clipboard and returns the notice. It runs in the browser because the clipboard
-    is only open to code that directly follows a click.
+    It takes the settings in the order of `names`, which are `read`'s, some after a side and a dot,
+    copies the link to the clipboard and returns the notice. It runs in the browser because the
+    clipboard is only open to code that directly follows a click.
     """
     early_stopping = {word: str(value).lower() for word, value in EARLY_STOPPING.items()}
     return (
-        _COPY.replace("NAMES", json.dumps(SETTINGS))
+        _COPY.replace("NAMES", json.dumps(names))
         .replace("TAB", json.dumps(tab))
         .replace("EARLY_STOPPING", json.dumps(early_stopping))
         .replace("LONGEST", str(LONGEST))
@@ -129,10 +139,10 @@ _COPY = """async (...values) => {
   const words = EARLY_STOPPING;
   const query = new URLSearchParams({ tab: TAB });
   NAMES.forEach((name, i) => {
-    const value = values[i];
+    const value = values[i], setting = name.split(".").pop();
     if (value === null || value === undefined) return;
-    if (["system", "raw", "grammar", "run"].includes(name) && !value) return;
-    query.set(name, name === "early_stopping" ? words[value] : String(value));
+    if (["system", "raw", "grammar", "run"].includes(setting) && !value) return;
+    query.set(name, setting === "early_stopping" ? words[value] : String(value));
   });
   // It is percent-encoded, so nothing in it can become markup.
   const link = `${location.origin}${location.pathname}?${query}`;

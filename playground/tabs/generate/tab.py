@@ -79,7 +79,6 @@ class PlaygroundTab:
                     most_new_tokens=page.limits.new_tokens,
                     in_sight=("grammar", *IN_SIGHT),
                 )
-                self.controls.grammar.visible = False
                 self.exact_key = gr.Checkbox(
                     label="Exact shape only",
                     info="Do not reuse a larger compiled function.",

@@ -30,7 +30,12 @@ class ViewCode:
                 "As code that you can run, and as a link that opens this page with these settings.",
             )
             self.link_runs = gr.Checkbox(
-                label="and run", elem_id="link_runs", container=False, scale=0, min_width=90
+                label="and run",
+                elem_id="link_runs",
+                elem_classes="link-runs",
+                container=False,
+                scale=0,
+                min_width=90,
             )
             self.copy_link = gr.Button(
                 "Copy link", size="sm", elem_id="copy_link", scale=0, min_width=120

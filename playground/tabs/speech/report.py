@@ -12,11 +12,11 @@ from itertools import count
 
 import htpy as h
 
-from playground.tabs.speech.word_differences import word_pairs
 from playground.ui import quantities, report_parts
 from playground.ui.markup import caret, nothing, remarks, rendered
 from playground.ui.outcomes import MEANING, badge
 from playground.ui.tables import sheet
+from playground.ui.word_differences import marked, word_pairs
 from xla_backend import CacheOutcome, Prediction, TranscribedWindow, Transcription
 
 _PHASE_NAMES = {
@@ -80,8 +80,8 @@ def heard_transcript(heard: Heard) -> h.Node:
     pairs = word_pairs(heard.said, heard.result.text)
     errors = sum(not pair.is_same for pair in pairs)
     words = sum(pair.said is not None for pair in pairs)
-    ours = [_marked(p.heard, p.is_same, h.ins) for p in pairs if p.heard is not None]
-    theirs = [_marked(p.said, p.is_same, h.del_) for p in pairs if p.said is not None]
+    ours = marked(heard.result.text, [p.is_same for p in pairs if p.heard is not None], h.ins)
+    theirs = marked(heard.said, [p.is_same for p in pairs if p.said is not None], h.del_)
     verdict = h.span(".truth-right")[f"all {words} words right"]
     if errors:
         counted = f"{quantities.count(errors, 'word error')} in {words} words"
@@ -92,10 +92,6 @@ def heard_transcript(heard: Heard) -> h.Node:
         h.p(".truth-head")[h.strong["Really said:"], " ", verdict],
         h.p(".truth-text", tabindex="0")[theirs],
     ]
-
-
-def _marked(word: str, is_same: bool, tag: h.Element) -> h.Node:
-    return word if is_same else tag[word], " "
 
 
 def _box(content: h.Node, busy: bool = False) -> h.Element:

@@ -1,6 +1,8 @@
 // The button that each mode is for, the notice beside it, and the result that it brings.
 const RESULTS = {
   generate: ["#notice", "#story :is(.story, .decisions)"],
+  sides_run: ["#sides_notice", "#left_result .story"],
+  sides_in_turn: ["#sides_notice", "#left_result .story"],
   chat_send: ["#chat_notice", "#chat_text"],
   walkthrough_show: ["#notice", "#walkthrough"],
   start_walkthrough_show: ["#start_notice", "#start_walkthrough"],
@@ -43,6 +45,8 @@ function showPlace() {
     if (link.dataset.place === place) link.setAttribute("href", here); // It leads back to where one was.
     if (link.getAttribute("href") === here) link.ariaCurrent = link.dataset.place ? "true" : "page";
     else link.ariaCurrent = null;
+    // On a phone the modes of a place stand in one line, which scrolls.
+    if (link.ariaCurrent === "page") link.parentElement.scrollLeft = link.offsetLeft - 60;
   }
   return mode;
 }
@@ -97,7 +101,7 @@ document.addEventListener("keydown", (event) => {
   };
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press("start_generate", ...Object.keys(RESULTS));
   const panel = document.getElementById("shortcuts");
-  if (event.key === "Escape" && !panel?.open) press("stop", "start_stop", "chat_stop", "stop_speech", "stop_batch");
+  if (event.key === "Escape" && !panel?.open) press("stop", "start_stop", "sides_stop", "chat_stop", "stop_speech", "stop_batch");
   const writes = event.target.closest?.("input, textarea, select, [contenteditable=true]");
   if (event.key === "?" && !writes && panel && !panel.open) {
     event.preventDefault();

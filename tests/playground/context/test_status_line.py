@@ -117,10 +117,14 @@ def test_a_run_says_what_becomes_of_it(clock: Clock) -> None:
         0.25,
     )
     assert phase("loading", "model") == ("Loading the model", "98 MB · 4 s", 0.0)
+    assert phase("loading", "other") == ("Waiting: another model is being loaded", "4 s", 0.0)
     assert phase("compiling", own) == ("Compiling this shape", "4 s", 0.0)
     assert phase("tracing", "other") == ("Waiting: another shape is being compiled", "4 s", 0.0)
     assert phase("generating", own) == ("Reading the prompt", "", 0.0)
     assert phase("generating", own, 0.4) == ("Reading the prompt", "40%", 0.4)
     run.text = " upon"
-    assert phase("generating", own) == ("Generating", "", 0.0)
+    # A text that grows was told to wait while something was made beside it.
+    for state in ("generating", "loading", "compiling"):
+        assert phase(state, "other") == ("Generating", "", 0.0)
+    run.text = ""
     assert phase("ready") is None

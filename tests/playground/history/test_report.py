@@ -8,11 +8,11 @@ import pytest
 
 from playground.context.runs import Shown
 from playground.history import records
-from playground.history.report import history_table, side_by_side, timeline
+from playground.history.report import history_table, side_by_side, timeline, verdict
 from playground.ui.families import ANSWERING
 from tests.playground.reader import words
 from tests.playground.samples import INJECTIONS, miss, result
-from xla_backend import GenerationOptions
+from xla_backend import GenerationOptions, Grammar, Timing
 
 
 def first_and_second() -> list[records.Record]:
@@ -60,6 +60,24 @@ def test_two_pinned_runs_stand_beside_each_other_with_their_differences() -> Non
     assert "Model gpt2-stories" in alike
     assert "Top k 50" in alike
     assert "Top k" not in different
+
+
+@pytest.mark.parametrize(
+    ("slow", "told"),
+    [
+        ({"compile_s": 2.0}, "2.00 s of the difference is compiling."),
+        ({"queue_s": 3.0}, "3.00 s of the difference is waiting in the queue."),
+        ({"tokenize_s": 1.0}, "1.00 s of the difference is building its grammar."),
+        ({"decode_s": 1.0}, ""),
+    ],
+)
+def test_why_a_run_took_longer_is_told_where_it_is_known(slow: dict[str, float], told: str) -> None:
+    grammar = GenerationOptions(grammar=Grammar.json_schema({"type": "integer"}))
+    whole_s = 0.1 + sum(slow.values())
+    timing = {"fast": Timing(total_s=0.1), "slow": Timing(total_s=whole_s, **slow)}
+    shown = [Shown("", result(timing=each, options=grammar)) for each in timing.values()]
+    said = str(verdict([records.record(each, 1) for each in shown], ["A", "B"]))
+    assert words(said) == f"A was {whole_s / 0.1:,.0f}× faster than B, in total. {told}".strip()
 
 
 def test_one_pinned_run_asks_for_another() -> None:

@@ -140,7 +140,7 @@ def test_visitors_are_inside_together_each_with_a_salt_of_its_own(built_page: Pa
     assert engine.inside_at_most == 4
     assert len(set(engine.salts)) == 4
     assert all(engine.salts)
-    assert [visitor.said for visitor in ended.visitors] == ["One day", "A fox"] * 2
+    assert [visitor.said for visitor in ended.members] == ["One day", "A fox"] * 2
     assert ended.is_over
 
 
@@ -241,7 +241,7 @@ def test_figures_that_short_texts_do_not_have_are_dashes(built_page: PageContext
 def test_texts_are_escaped(built_page: PageContext) -> None:
     for text in INJECTIONS:
         begun = crowd(built_page, MODEL, text, 1, 10, 0)
-        begun.visitors[0].run.text = text
+        begun.members[0].run.text = text
         html = crowd_report.report([begun])
         assert "<img" not in html
         assert "<script" not in html
@@ -252,7 +252,7 @@ def test_limits_hold(built_page: PageContext) -> None:
     page = replace(built_page, limits=Limits(waiting_each=3, new_tokens=20))
     assert most_visitors(page) == 3
     assert most_visitors(built_page) == 16
-    assert len(crowd(page, MODEL, PROMPTS, 3, 20, 0).visitors) == 3
+    assert len(crowd(page, MODEL, PROMPTS, 3, 20, 0).members) == 3
     for visitors, new_tokens, apart in ((4, 20, 0), (3, 21, 0), (3, 20, -1), (None, 20, 0)):
         with pytest.raises(InvalidRequest):
             crowd(page, MODEL, PROMPTS, visitors, new_tokens, apart)

@@ -13,7 +13,6 @@ from playground.tabs.compare.choice import (
     LENGTHS,
     OPTION_SETS,
     SHAPE_CALLS,
-    of_beams,
     of_models,
     of_option_sets,
     of_shapes,
@@ -175,7 +174,7 @@ def test_the_other_lanes_run_where_it_cannot_be_installed(
 
 
 def test_option_sets_are_read_from_lines() -> None:
-    sets = of_option_sets("gpt2", OPTION_SETS + "\n\n", 48)
+    sets = of_option_sets("gpt2", OPTION_SETS["Sampling"] + "\n\n", 48)
     assert [variant.options.temperature for variant in sets] == [0.0, 0.7, 1.2, 0.0]
     assert sets[3].options == GenerationOptions(48, num_beams=4, length_penalty=2)
     [_, other] = of_option_sets(
@@ -203,13 +202,10 @@ def test_option_sets_that_are_at_fault_are_named(lines: str, sentence: str) -> N
         of_option_sets("gpt2", lines, 32)
 
 
-def test_beams_and_models_make_a_variant_each() -> None:
-    assert [v.label for v in of_beams("gpt2", [4, 1], 32)] == ["1 beam", "4 beams"]
+def test_models_make_a_variant_each() -> None:
     assert [v.label for v in of_models(["a/b", "c"], 32)] == ["b", "c"]
     with pytest.raises(InvalidRequest, match="two to four models"):
         of_models(["a"], 32)
-    with pytest.raises(InvalidRequest, match="two to four numbers of beams"):
-        of_beams("gpt2", [], 32)
 
 
 def test_the_fastest_is_named_once_all_are_measured() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from playground.tabs.generate.permalink import Link, copy_script, problem, read
+from playground.tabs.generate.permalink import Link, by_side, copy_script, problem, read
 from playground.ui.components import notice
 from playground.ui.option_controls import NAMES
 from tests.playground.samples import INJECTIONS
@@ -135,3 +135,11 @@ def test_the_script_names_every_setting() -> None:
     for name in ("model", "prompt", "exact_key", *NAMES):
         assert f'"{name}"' in script
     assert '"impossible": "never"' in script
+
+
+def test_each_side_has_the_settings_with_its_name_and_what_names_none_is_told() -> None:
+    query = {"prompt": "A fox", "left.top_k": "7", "right.model": "b", "right.nothing": "1"}
+    left, right = (read(each, ["a", "b"], {}) for each in by_side(query))
+    assert (left.prompt, left.model, left.options) == ("A fox", None, {"top_k": 7})
+    assert (right.prompt, right.model, right.options) == (None, "b", {})
+    assert (left.problems, right.problems) == ((), ("There is no setting 'nothing'.",))

@@ -1,12 +1,15 @@
-"""Which words of a transcript differ from what was said.
+"""Which words of two texts differ, as pairs and marked in the texts.
 
-Knows words and the fewest edits between two lists of them. Must not know recordings or HTML.
+Knows words and the fewest edits between two lists of them. Must not know where the texts are from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import htpy as h
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ def word_pairs(said: str, heard: str) -> list[WordPair]:
     insertions), which over the number of words that were said is the word error rate.
     """
     ours, theirs = said.split(), heard.split()
-    errors = _error_table([_plain(word) for word in ours], [_plain(word) for word in theirs])
+    errors = _error_table([*map(_plain, ours)], [*map(_plain, theirs)])
     pairs = []
     i, j = len(ours), len(theirs)
     while i or j:
@@ -53,6 +56,28 @@ def word_pairs(said: str, heard: str) -> list[WordPair]:
             j -= 1
             pairs.append(WordPair(None, theirs[j]))
     return pairs[::-1]
+
+
+def marked_pair(one: str, other: str) -> tuple[h.Node, h.Node]:
+    """Both texts, with the words marked that the other one does not have at their place."""
+    pairs = word_pairs(one, other)
+    return (
+        marked(one, [pair.said == pair.heard for pair in pairs if pair.said is not None], h.mark),
+        marked(
+            other, [pair.said == pair.heard for pair in pairs if pair.heard is not None], h.mark
+        ),
+    )
+
+
+def marked(text: str, are_same: Iterable[bool], tag: h.Element) -> h.Node:
+    """A text with `tag` around some words; `are_same` says of each word that it has none."""
+    runs: list[tuple[bool, str, str]] = []  # words that are alike in that, after white space
+    for (space, word), is_same in zip(re.findall(r"(\s*)(\S+)", text), are_same, strict=True):
+        if runs and runs[-1][0] == is_same:
+            runs[-1] = (is_same, runs[-1][1], runs[-1][2] + space + word)
+        else:
+            runs.append((is_same, space, word))
+    return [(space, words if is_same else tag[words]) for is_same, space, words in runs]
 
 
 def _error_table(ours: Sequence[str], theirs: Sequence[str]) -> list[list[int]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import htpy as h
 import pytest
 
-from playground.tabs.speech.word_differences import WordPair, word_pairs
+from playground.ui.word_differences import WordPair, marked_pair, word_pairs
 
 
 def pairs(said: str, heard: str) -> list[tuple[str | None, str | None]]:
@@ -43,3 +44,23 @@ def test_all_words_of_both_texts_are_there_in_order() -> None:
 def test_a_word_that_is_missing_is_never_the_same() -> None:
     assert not WordPair("a", None).is_same
     assert not WordPair(None, None).is_same
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shown"),
+    [
+        (
+            " a red\n fox",
+            " a  blue fox",
+            (" a <mark>red</mark>\n fox", " a  <mark>blue</mark> fox"),
+        ),
+        ("a b. C", "a x y z C", ("a <mark>b.</mark> C", "a <mark>x y z</mark> C")),
+        ("Paris", "paris.", ("<mark>Paris</mark>", "<mark>paris.</mark>")),
+        ("<i>", "", ("<mark>&lt;i&gt;</mark>", "")),
+        ("same text", "same text", ("same text", "same text")),
+    ],
+)
+def test_words_that_the_other_text_has_not_are_marked(
+    one: str, other: str, shown: tuple[str, str]
+) -> None:
+    assert tuple(str(h.fragment[text]) for text in marked_pair(one, other)) == shown

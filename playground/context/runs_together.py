@@ -1,0 +1,133 @@
+"""Several requests of one visitor to one engine, together or one after the other.
+
+Knows how they are sent and stopped. Must not know what they ask, components or HTML.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, ClassVar
+
+from playground.context.runs import TextRun
+from xla_backend import EngineStatus, GenerationResult
+from xla_backend.interface.timing import Span
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+    from playground.context.runs import Occupation
+
+UPDATE_S = 0.5
+
+
+class Member:
+    """One of the requests.
+
+    Attributes:
+        run: the request.
+        said: the prompt as it was typed.
+        problem: why it failed; empty otherwise.
+        is_over: whether it has ended, in whatever way.
+    """
+
+    def __init__(self, run: TextRun, said: str = "") -> None:
+        self.run = run
+        self.said = said
+        self.problem = ""
+        self.is_over = False
+        self._steps: list[float] = []  # when it was sent, was begun and had its first text
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether it has arrived at the engine."""
+        return bool(self._steps)
+
+    @property
+    def whole(self) -> GenerationResult | None:
+        """The result; None before it is there, and where it was stopped or failed."""
+        result = self.run.result
+        return None if result is None or result.finish == "stopped" else result
+
+    def send(self, page: PageContext) -> None:
+        """Runs the request. Raises nothing."""
+        self.run.taken_at = time.perf_counter()
+        self._steps = [self.run.taken_at]
+        with page.runs.reporting_errors() as ending:
+            for text in self.run.texts(page.backend, 0.0):
+                if len(self._steps) < (3 if text else 2):
+                    self._steps.append(time.perf_counter())
+        self.problem = ending.problem
+        self.is_over = True
+
+    def spans(self) -> tuple[Span, ...]:
+        """The engine's; until they are there with the result, what is known up to now."""
+        if (result := self.run.result) is not None:
+            return result.spans
+        if self.problem:
+            return ()
+        steps = [*self._steps, time.perf_counter()]
+        return tuple(
+            Span(name, start, end - start)
+            for name, start, end in zip(
+                ("queue", "prefill", "decode"), steps, steps[1:], strict=False
+            )
+        )
+
+
+class RunsTogether:
+    """Requests that arrive a given time apart, or each when the one before has ended.
+
+    Attributes:
+        members: in the order of their arrival.
+        apart_s: seconds between two arrivals; None for one at a time.
+        is_over: whether all have ended, or were stopped.
+        taken_at, waited_for, left_s: see `QueuedRun`.
+    """
+
+    left_s: ClassVar[float | None] = None
+
+    def __init__(self, members: Sequence[Member], apart_s: float | None) -> None:
+        """Sends nothing yet."""
+        self.taken_at: float | None = None
+        self.waited_for = False
+        self.members = members
+        self.apart_s = apart_s
+        self.is_over = False
+        self._stopping = threading.Event()
+
+    def occupation(self, status: EngineStatus) -> Occupation | None:
+        """Others' requests run beside these."""
+
+    def stop(self) -> None:
+        """Stops all requests. May be called from any thread."""
+        self._stopping.set()
+        for member in self.members:
+            member.run.stop()
+
+    def updates(self, page: PageContext, every_s: float = UPDATE_S) -> Iterator[None]:
+        """Sends the requests; yields so often. Ends when all have, also when left."""
+        with ThreadPoolExecutor(len(self.members)) as threads:
+            if self.apart_s is None:
+                works = [threads.submit(self._one_at_a_time, page)]
+            else:
+                begun = time.perf_counter()
+                works = [
+                    threads.submit(self._arrive, page, member, begun + i * self.apart_s)
+                    for i, member in enumerate(self.members)
+                ]
+            try:
+                while wait(works, every_s).not_done:
+                    yield
+            finally:
+                self.stop()
+        self.is_over = True
+
+    def _arrive(self, page: PageContext, member: Member, due: float) -> None:
+        if not self._stopping.wait(max(0.0, due - time.perf_counter())):
+            member.send(page)
+
+    def _one_at_a_time(self, page: PageContext) -> None:
+        for member in self.members:
+            self._arrive(page, member, 0.0)

@@ -1,0 +1,430 @@
+"""The Side by side tab: one prompt to two models, or with two sets of options, at once.
+
+Knows the components and what each event does to them. Must not know how anything looks, nor how
+text is generated.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.context.request_fields import Asked, RequestFields
+from playground.context.runs import TextRun
+from playground.context.runs_together import Member, RunsTogether
+from playground.history import records
+from playground.tabs.generate import permalink
+from playground.tabs.generate.answer_as import JSON, SCHEMAS, TEXT, AnswerAs
+from playground.tabs.generate.examples import defaults_for, examples_for
+from playground.tabs.side_by_side import report
+from playground.ui import components as ui
+from playground.ui.families import family_of
+from playground.ui.option_controls import OptionControls, labelled, with_seed
+from playground.ui.prediction_line import (
+    awaited_prediction_line,
+    no_prediction_line,
+    prediction_line,
+)
+from xla_backend import BackendError, GenerationOptions, Grammar, ModelUnavailable, Prediction
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+ADDRESS = permalink.SIDES
+UPDATE_S = 0.06
+_OPTIONS = GenerationOptions(max_new_tokens=64)
+EXAMPLES: tuple[tuple[str, str, GenerationOptions, GenerationOptions], ...] = (
+    (
+        "Temperature 0 and 1",
+        "Once upon a time there was a fox",
+        _OPTIONS,
+        _OPTIONS.replace(temperature=1.0),
+    ),
+    (
+        "Free and as JSON",
+        "Invent a person. Say the name, the age and the city.",
+        _OPTIONS,
+        _OPTIONS.replace(grammar=Grammar.json_schema(SCHEMAS["A person"])),
+    ),
+    (
+        "Greedy and four beams",
+        "The old bear went to the river",
+        _OPTIONS,
+        _OPTIONS.replace(num_beams=4),
+    ),
+)
+"""What a button says, the prompt, and each side's options."""
+
+
+class Pair(RunsTogether):
+    """The runs of both sides."""
+
+
+class Side:
+    """Builds a side's card inside the current row: a model, a system prompt and options."""
+
+    def __init__(self, page: PageContext, name: str, prompt: gr.Textbox) -> None:
+        at = permalink.AT[report.NAMES.index(name)]
+        models = page.models()
+        first = models[0] if models else None
+        with gr.Column(elem_classes="card"):
+            self.model = ui.model_dropdown(models, f"{at}_model")
+            self.model.label = f"Model {name}"
+            self.model.elem_classes = [*self.model.elem_classes, "apart"]
+            is_instruct = first is not None and first.is_instruct
+            with gr.Column(visible=is_instruct, elem_classes="instruct") as self.of_instruct:
+                system = ui.system_prompt(f"{at}_system")
+                is_raw = gr.Checkbox(
+                    label="Raw prompt: no chat template",
+                    elem_id=f"{at}_raw_prompt",
+                    container=False,
+                )
+            self.answer = AnswerAs(f"{at}_", is_written=True)
+            self.controls = OptionControls(
+                page.limits.within(defaults_for(first)),
+                f"{at}_",
+                page.limits.new_tokens,
+                in_sight=("grammar",),
+            )
+            self.prediction = ui.html(
+                awaited_prediction_line("Counting tokens"), f"{at}_prediction"
+            )
+        self.name = name
+        self.fields = RequestFields(
+            page,
+            self.model,
+            prompt,
+            system,
+            is_raw,
+            gr.Checkbox(False, visible=False),
+            self.controls,
+            gr.State(None),
+        )
+
+    def build_result(self) -> None:
+        """Builds the card of the result inside the current row."""
+        at = permalink.AT[report.NAMES.index(self.name)]
+        with gr.Column(elem_classes="card"):
+            self.result = ui.html(report.empty(self.name), f"{at}_result")
+
+    @property
+    def own(self) -> list[ui.Field]:
+        """The fields that only this side has."""
+        return [field for field in self.fields.inputs if field is not self.fields.text]
+
+    def connect_in_browser(self) -> None:
+        """What the browser does alone, which is connected before all else."""
+        ui.await_prediction(self.prediction, self.model)
+        self.answer.connect(self.controls)
+        self.controls.connect()
+
+    def of_options(self, options: GenerationOptions) -> ui.Updates:
+        """Updates that set the fields of the options, and how the answer is to be."""
+        kind = JSON if options.grammar else TEXT
+        return {self.answer.kind: kind, **self.fields.of_options(options)}
+
+
+class SideBySideTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Side by side"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        with gr.Column(elem_classes="card"):
+            self._build_request()
+        with gr.Row(elem_classes="columns two sides"):
+            self.sides = [Side(page, name, self.prompt) for name in report.NAMES]
+        with gr.Row(elem_classes="columns two sides"):
+            for side in self.sides:
+                side.build_result()
+        with gr.Column(elem_classes="card"):
+            self.compared = ui.html(report.nothing_compared(), "sides_compared")
+        self._connect_request()
+        self._connect_run()
+        self._connect_link()
+
+    def _build_request(self) -> None:
+        models = self._page.models()
+        with gr.Row(elem_classes="card-head"):
+            ui.heading(
+                "Side by side",
+                "One prompt to two models, or to one with two sets of options or system prompts.",
+            )
+            self.link_runs = gr.Checkbox(
+                label="and run",
+                elem_id="sides_link_runs",
+                elem_classes="link-runs",
+                container=False,
+                scale=0,
+                min_width=90,
+            )
+            self.copy_link = ui.small_button("Copy link", "sides_copy_link")
+        self.prompt = gr.Textbox(
+            value=examples_for(models[0] if models else None)[0].prompt,
+            label="Prompt",
+            lines=2,
+            max_lines=8,
+            elem_id="sides_prompt",
+        )
+        with gr.Row(elem_classes="actions"):
+            self.run = gr.Button("Run both", variant="primary", elem_id="sides_run")
+            self.in_turn = gr.Button("One after the other", elem_id="sides_in_turn")
+            self.stop = gr.Button("Stop", interactive=False, elem_id="sides_stop")
+        self.notice = ui.html("", "sides_notice")
+        self.examples = ui.name_buttons(
+            [name for name, *_ in EXAMPLES], "Examples", "sides_examples"
+        )
+
+    @property
+    def _fields(self) -> list[ui.Field]:
+        """All fields of the request, the prompt once."""
+        return [self.prompt, *(field for side in self.sides for field in side.own)]
+
+    def _connect_request(self) -> None:
+        changes = [field.change for field in self._fields]
+        ui.empty_on_change(self.notice, changes)
+        for side in self.sides:
+            side.connect_in_browser()
+        for side in self.sides:
+            side.model.change(self._is_instruct, side.model, side.of_instruct, **ui.EACH_TIME)
+        self.examples.click(
+            self._fill_in,
+            self.examples,
+            [
+                self.prompt,
+                *(each for s in self.sides for each in (s.answer.kind, *s.controls.inputs)),
+            ],
+            **ui.QUIET,
+        )
+        gr.on(
+            [self._page.in_sight[ADDRESS].click, *changes],
+            self._predict,
+            {*self._fields},
+            [side.prediction for side in self.sides],
+            **ui.LATEST,
+        )
+
+    def _connect_run(self) -> None:
+        results = [side.result for side in self.sides]
+        buttons = [self.run, self.in_turn, self.stop]
+        for button, begin in ((self.run, self._begin), (self.in_turn, self._begin_in_turn)):
+            button.click(
+                begin,
+                {*self._fields},
+                [self.notice, *results, *buttons, *(side.controls.seed for side in self.sides)],
+                **ui.QUIET,
+            ).then(self._stream, None, results, **ui.FOLLOWING, **self._page.beside_others).then(
+                self._finish,
+                self._page.runs_of_visitor,
+                [
+                    *(self.notice, *results, self.compared, *buttons),
+                    *(self._page.runs_of_visitor, self._page.status),
+                ],
+                queue=False,
+                **ui.FOLLOWING,
+            )
+        ui.say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+
+    def _connect_link(self) -> None:
+        named: dict[str, ui.Field] = {"prompt": self.prompt}
+        for at, side in zip(permalink.AT, self.sides, strict=True):
+            # `run` is no field of a request.
+            for name, field in zip(permalink.SETTINGS[:-1], side.fields.in_link, strict=True):
+                if field in side.own and field is not side.fields.exact_key:
+                    named[f"{at}.{name}"] = field
+        named["run"] = self.link_runs
+        self.copy_link.click(
+            None,
+            [*named.values()],
+            self.notice,
+            js=permalink.copy_script(ADDRESS, tuple(named)),
+            **ui.QUIET,
+        )
+        press = gr.Checkbox(visible=False)
+        self._press = press
+        self._page.load(
+            self._restore,
+            gr.Checkbox(visible=False),
+            [
+                *(self.notice, press, *self._fields),
+                *(side.answer.kind for side in self.sides),
+            ],
+            js="() => requestBefore()[1]",
+            **ui.QUIET,
+        ).then(
+            None,
+            press,
+            None,
+            js="(run) => run && document.getElementById('sides_run').click()",
+            **ui.QUIET,
+        )
+
+    def _is_instruct(self, name: str) -> Any:
+        model = self._page.info(name)
+        return gr.skip() if model is None else gr.update(visible=model.is_instruct)
+
+    def _fill_in(self, place: int) -> ui.Updates:
+        _, prompt, *options = EXAMPLES[place]
+        updates: ui.Updates = {self.prompt: prompt}
+        for side, each in zip(self.sides, options, strict=True):
+            updates |= side.of_options(self._page.limits.within(each))
+            del updates[side.controls.seed]  # An example names none.
+        return updates
+
+    def _predict(self, values: dict[Any, Any]) -> list[str]:
+        return [self._prediction_line(side, values) for side in self.sides]
+
+    def _prediction_line(self, side: Side, values: Mapping[Any, Any]) -> str:
+        try:
+            asked = side.fields.asked(values)
+            self._page.check_request(asked.model, asked.prompt, asked.options)
+            info = self._page.info(asked.model)
+            family = family_of(info, is_raw=isinstance(asked.prompt, str))
+            return prediction_line(self._predicted(asked), family)
+        except BackendError as error:
+            return no_prediction_line(labelled(str(error)))
+
+    def _predicted(self, asked: Asked) -> Prediction:
+        return self._page.backend.predict(
+            asked.model, asked.prompt, asked.options, cache_salt=secrets.token_hex(16)
+        )
+
+    def _begin_in_turn(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
+        return self._begin(request, values, apart_s=None)
+
+    def _begin(
+        self, request: gr.Request, values: dict[Any, Any], apart_s: float | None = 0.0
+    ) -> ui.Updates:
+        """Checks both requests at once; neither is sent where one is wrong."""
+        runs: list[TextRun] = []
+        for side in self.sides:
+            try:
+                runs.append(self._run_of(side, values, runs))
+            except BackendError as error:
+                return {self.notice: ui.notice(f"{side.name}: {labelled(str(error))}")}
+        pair = Pair([Member(run) for run in runs], apart_s)
+        try:
+            self._page.begin(str(request.session_hash), pair)
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error))}
+        return {
+            self.notice: "",
+            **self._shown(pair),
+            **{s.controls.seed: run.options.seed for s, run in zip(self.sides, runs, strict=True)},
+            self.run: gr.update(interactive=False),
+            self.in_turn: gr.update(interactive=False),
+            self.stop: gr.update(value="Stop", interactive=True),
+        }
+
+    def _run_of(self, side: Side, values: Mapping[Any, Any], before: list[TextRun]) -> TextRun:
+        """A side's request. Where both draw a seed they have the same, so that only what the
+        visitor set makes a difference.
+
+        Raises:
+            InvalidRequest, ModelUnavailable: it cannot be served.
+        """
+        asked = side.fields.asked(values)
+        options = with_seed(asked.options, asked.holds_seed)
+        if before and before[0].options.do_sample and not asked.holds_seed:
+            options = options.replace(seed=before[0].options.seed)
+        self._page.check_request(asked.model, asked.prompt, options)
+        # Each has a salt of its own: both are rows of a pool, and neither finds the other's prompt.
+        run = TextRun(asked.model, asked.prompt, options, cache_salt=secrets.token_hex(16))
+        try:
+            run.prediction = self._predicted(asked)
+        except ModelUnavailable:  # The run itself will fetch the tokenizer, or say why not.
+            run.prediction = None
+        return run
+
+    def _shown(self, pair: Pair) -> ui.Updates:
+        """Both sides as they are now."""
+        texts = report.texts(pair.members) if pair.is_over else (None, None)
+        status = self._page.backend.status
+        updates: ui.Updates = {}
+        for place, (side, text) in enumerate(zip(self.sides, texts, strict=True)):
+            member, other = pair.members[place], pair.members[1 - place]
+            info = self._page.info(member.run.model)
+            size, in_turn = info.stored_bytes if info else None, pair.apart_s is None
+            phase = report.phase(member, other, in_turn, status, size)
+            updates[side.result] = report.side(side.name, member, phase, text)
+        return updates
+
+    def _stream(self, request: gr.Request) -> Iterator[ui.Updates]:
+        """Runs both sides; shows what has changed."""
+        session = str(request.session_hash)
+        pair = self._page.runs.take(session, Pair)
+        if pair is not None:  # otherwise `_begin` found a mistake and reported it
+            last: ui.Updates = {}
+            with self._page.runs.handing_over(session):
+                for _ in pair.updates(self._page, UPDATE_S):
+                    shown = self._shown(pair)
+                    new = {part: html for part, html in shown.items() if html != last.get(part)}
+                    last = shown
+                    if new:
+                        yield new
+        yield {self.sides[0].result: gr.skip()}
+
+    def _finish(self, runs: Any, request: gr.Request) -> ui.Updates:
+        """Shows both results, their differences and their costs."""
+        ended = self._page.runs.ended(str(request.session_hash), Pair)
+        if ended is None:  # It never started.
+            return {self.notice: gr.skip()}
+        pair, problem = ended
+        updates: ui.Updates = {
+            self.notice: ui.notice(problem),
+            **self._shown(pair),
+            self.compared: report.nothing_compared(),
+            self.run: gr.update(interactive=True),
+            self.in_turn: gr.update(interactive=True),
+            self.stop: gr.update(value="Stop", interactive=False),
+            self._page.status: self._page.engine_line(),
+        }
+        whole = [shown for member in pair.members if (shown := member.run.shown())]
+        for shown in whole:
+            info = self._page.info(shown.result.model)
+            family = family_of(info, is_raw=isinstance(shown.prompt, str))
+            runs = records.add(runs, shown, family)
+            updates[self._page.runs_of_visitor] = runs
+        if len(whole) == len(self.sides):
+            chosen = runs[: len(whole)][::-1]
+            at_once = pair.apart_s is not None
+            updates[self.compared] = report.compared(pair.members, chosen, at_once)
+        return updates
+
+    def _restore(self, is_reload: bool, request: gr.Request) -> ui.Updates:
+        """Fills in what a link says: the prompt, and the settings of each side by its name."""
+        query = {name: str(text) for name, text in dict(request.query_params).items()}
+        if query.get("tab") != ADDRESS:
+            return {self._press: False}
+        models = {model.name: model for model in self._page.models()}
+        links = [
+            permalink.read(settings, list(models), side.controls.ranges)
+            for side, settings in zip(self.sides, permalink.by_side(query), strict=True)
+        ]
+        whole = replace(links[0], problems=links[0].problems + links[1].problems)
+        problem = permalink.problem(whole)
+        updates: ui.Updates = {
+            self.notice: ui.notice(problem),
+            self._press: whole.run and not problem and not is_reload,
+        }
+        if whole.prompt is not None:
+            updates[self.prompt] = whole.prompt
+        for side, link in zip(self.sides, links, strict=True):
+            fields = side.fields
+            model = link.model or next(iter(models), None)
+            if not link.is_empty:
+                own = defaults_for(models.get(str(model)))
+                updates |= {
+                    fields.model: model,
+                    fields.system: link.system or "",
+                    fields.is_raw: bool(link.raw),
+                    side.controls.hold: "seed" in link.options,
+                    **side.of_options(self._page.limits.within(own).replace(**link.options)),
+                }
+        return updates
