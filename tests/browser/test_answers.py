@@ -21,7 +21,7 @@ def test_yes_or_no_is_told_by_bars_and_writes_nothing(window: Visit, engine: Fak
     window.at("#answer_questions textarea").fill(
         "Is it a fox?\n\nIs it <b>a cat</b>?\nIs it a fox?"
     )
-    window.says("#prediction", "60 prompt")  # with the words of the questions
+    window.says("#prediction", "60 tokens")  # with the words of the questions
     window.at("#generate").click()
     window.says("#story", "Is it a fox?", "Yes", "75%", "No", "25%", "Is it <b>a cat</b>?")
     window.wait_for_result()

@@ -443,6 +443,7 @@ class FakeBackend(Script, ServedBackend):
         if self.load(model).family == "speech":
             raise InvalidRequest(f"{model} takes recordings.")
         said = [each.content for each in prompt] if isinstance(prompt, tuple) else [str(prompt)]
+        said += [question.asked("") for question in request.questions]
         tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
         if tokens == 0:
             raise InvalidRequest("The prompt is empty.")

@@ -116,8 +116,8 @@ class _Functions:
         found = self.cache.peek(self.engine.info.name, self._key(drafts), rows)
         return cast("PoolFunctions | None", found)
 
-    def make(self, rows: int) -> None:
-        self.maker.later(self.engine, self._key(0), rows)
+    def make(self, rows: int, drafts: int = 0) -> None:
+        self.maker.later(self.engine, self._key(drafts), rows)
 
     def _key(self, drafts: int) -> CacheKey:
         assert self.engine.info.context_length is not None, "a pool has a context length"

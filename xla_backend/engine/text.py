@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from xla_backend.model.functions import PaddedFunctions, PoolFunctions
     from xla_backend.model.output import Output
 
+GRAMMAR_DRAFTS = 3
+"""Of what a grammar leaves little choice in: with four rows, a pass takes half as long again."""
 _WAYS: dict[type, GrammarWay] = {type(None): "", Automaton: "tensors", StepByStep: "step by step"}
 
 TextStream = Stream[str, GenerationResult]
@@ -189,9 +191,7 @@ class Text:
         seat = Seat(
             row,
             self._watch,
-            0
-            if isinstance(self._grammar, StepByStep)
-            else request.options.prompt_lookup_num_tokens,
+            self._drafts(),
             begins,
             on_read,
             on_tokens,
@@ -206,13 +206,20 @@ class Text:
             wanted,
             served,
             prompt_ids,
-            engine.tokens(row.output(), passes.tolist()),
+            engine.tokens(row.output(), passes.tolist(), grammar=self._grammar),
             row.is_done,
             batch_size=max(1, seat.rows_at_most),
             cached_tokens=row.reused,
             cached_from_disk=row.is_restored,
         )
         self._stream.finish(result)
+
+    def _drafts(self) -> int:
+        """How many drafts a pass of the row may verify."""
+        if isinstance(self._grammar, StepByStep):
+            return 0
+        asked = self._request.options.prompt_lookup_num_tokens
+        return asked or (GRAMMAR_DRAFTS if self._grammar else 0)
 
     def _decide(
         self, engine: Engine, wanted: CacheKey, served: Served, deciding: Deciding
@@ -292,7 +299,7 @@ class Text:
             token_ids = token_ids if options.include_stop_str_in_output else token_ids[:-1]
         if chunk := self._stops.push(self._decoder.push(token_ids)):
             if self._request.with_tokens and not self._stops.found:
-                tokens = engine.tokens(output(), first=self._told)
+                tokens = engine.tokens(output(), first=self._told, grammar=self._grammar)
                 self._told += len(tokens)
                 is_over = bool(tokens) and engine.is_end(tokens[-1].id, options)
                 chunk = TextChunk.of(chunk, tokens[:-1] if is_over else tokens)
@@ -321,7 +328,7 @@ class Text:
             self._stream.put(rest)
         text, generated = "".join(self._chunks), len(tokens)
         passes = None
-        if request.options.prompt_lookup_num_tokens and wanted.is_pooled:
+        if wanted.is_pooled and self._drafts():
             passes = sum(not token.in_same_pass for token in tokens[1:])
         if stops.found:
             tokens = _tokens_of(text, tokens, engine)

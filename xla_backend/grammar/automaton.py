@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from xla_backend.grammar import byte_automaton
 from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.options import MAX_DRAFTS
 
 START = 0
 """The state before the first token."""
@@ -25,6 +26,8 @@ NONE = -1
 MAX_STATES = 30_000
 MAX_ENTRIES = 40_000_000
 """S times C: 80 MB."""
+MAX_FORCED = 24
+"""How many bytes that must come are looked at from each state: longer tokens are rare."""
 _MAX_ROUNDS = 100
 """Of merging equal states: a long count takes as many, and merges nothing."""
 _LONGEST_S = 60.0
@@ -66,12 +69,22 @@ class Vocabulary:
         data = np.frombuffer(b"".join(texts), np.uint8)
         # A first token that is a space is an empty text, which is one.
         self.has_text = (lengths > 0) | (np.arange(len(texts)) >= self.size)
+        self.lengths = lengths[: self.size].astype(np.int32)
+        self.longest_draft = min(MAX_FORCED, int(lengths.max(initial=0)))
+        self._ids: dict[bytes, int] = {}
         self.has_all_bytes = len({text for text in tokens if len(text) == 1}) >= 255
         self.levels = []
         """For each place: the tokens that have a byte there, and that byte."""
         for place in range(int(lengths.max(initial=0))):
             longer = np.flatnonzero(lengths > place)
             self.levels.append((longer, data[starts[longer] + place].astype(np.int64)))
+
+    def longest(self, text: bytes) -> int:
+        """The longest token that a text begins with; `NONE` if there is none."""
+        if not self._ids:
+            self._ids = {text: id for id, text in enumerate(self.texts[: self.size]) if text}
+        sizes = range(len(text), 0, -1)
+        return next((id for n in sizes if (id := self._ids.get(text[:n])) is not None), NONE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +94,31 @@ class Automaton:
     Attributes:
         class_of_token: `[V]` uint16.
         next_state: `[S, C]` int16, `NONE` where a token of the class may not come.
+        forced: `[S]` int32, how many bytes can be nothing else.
+        drafts: `[S, MAX_DRAFTS]` int32, the tokens that come next if white space is as usual, each
+            as long as possible; then `NONE`.
+        lengths: `[V]` int32, the bytes of each token.
     """
 
     class_of_token: np.ndarray
     next_state: np.ndarray
+    forced: np.ndarray
+    drafts: np.ndarray
+    lengths: np.ndarray
 
     @property
     def bytes(self) -> int:
         """Of memory."""
-        return self.class_of_token.nbytes + self.next_state.nbytes
+        tables = self.class_of_token, self.next_state, self.forced, self.drafts
+        return sum(table.nbytes for table in tables)
+
+    def are_forced(self, token_ids: Iterable[int]) -> list[bool]:
+        """Which tokens of a text are part of what could be nothing else."""
+        state, found = START, []
+        for id in token_ids:
+            found.append(bool(0 < self.lengths[id] <= self.forced[state]))
+            state = max(START, int(self.next_state[state, self.class_of_token[id]]))
+        return found
 
     def for_row(self) -> Automaton:
         """One for a further text: itself."""
@@ -108,6 +137,7 @@ def build(regex: str, vocabulary: Vocabulary) -> Automaton:
         raise InvalidRequest("this model has no token that ends a text, so no grammar can hold.")
     columns, byte_class = _classes(step)
     columns = np.concatenate([columns, np.full([1, columns.shape[1]], none)]).astype(np.int16)
+    forced, drafts = _drafts(columns, byte_class, is_end, vocabulary)
     functions, of_token = _functions(columns, byte_class, vocabulary)
     functions[:, none] = none
 
@@ -132,7 +162,8 @@ def build(regex: str, vocabulary: Vocabulary) -> Automaton:
         _remove_dead_ends(next_state, is_end)
     if not (next_state[START] != NONE).any():
         raise InvalidRequest("no text that the model's tokens can write has the form asked for.")
-    return Automaton(class_of_token, np.ascontiguousarray(next_state))
+    next_state = np.ascontiguousarray(next_state)
+    return Automaton(class_of_token, next_state, forced, drafts, vocabulary.lengths)
 
 
 def _over_bytes(regex: str) -> tuple[np.ndarray, np.ndarray]:
@@ -260,6 +291,52 @@ def _functions(
             numbers[at] = known[key]
         of_token[tokens] = numbers[of_pair.reshape(-1)]
     return np.stack(functions), of_token
+
+
+def _drafts(
+    columns: np.ndarray, byte_class: np.ndarray, is_end: np.ndarray, vocabulary: Vocabulary
+) -> tuple[np.ndarray, np.ndarray]:
+    """`Automaton.forced` and `drafts`; there are none in its first state.
+
+    Args:
+        columns, byte_class, vocabulary: as of `_functions`.
+        is_end: `[S]`.
+    """
+    states = len(is_end)
+    allowed = columns[:states, byte_class] != states
+    is_forced = (allowed.sum(axis=1) == 1) & ~is_end
+    # A choice of white space alone is guessed as most programs write JSON.
+    others = allowed.copy()
+    others[:, list(b" \n\r\t")] = False
+    begins = others.copy()
+    begins[:, list(b'"-0123456789[{tfn')] = False
+    read = others.argmax(axis=1)
+    is_space = allowed[:, ord(" ")] & ~begins.any(axis=1) & others.any(axis=1)
+    read[is_space | ~others.any(axis=1)] = ord(" ")
+    is_known = (is_forced | is_space | (others.sum(axis=1) == 1)) & ~is_end
+    read[is_forced] = allowed.argmax(axis=1)[is_forced]
+    after = np.where(is_known, columns[np.arange(states), byte_class[read]], states)
+    # Behind the last state is one that leads nowhere.
+    after, is_forced = np.append(after, states), np.append(is_forced, False)
+    read = np.append(read, 0).astype(np.uint8)
+    path = np.arange(states + 1)
+    paths = [path, *(path := after[path] for _ in range(vocabulary.longest_draft))]
+    reads = np.stack([read[each] for each in paths[:-1]], axis=1)
+    lengths = (np.stack(paths[1:], axis=1) != states).sum(axis=1)
+    forced = np.stack([is_forced[each] for each in paths[:-1]], axis=1).cumprod(axis=1).sum(axis=1)
+    first, behind = np.full([states + 1], NONE, np.int32), np.full([states + 1], states)
+    known: dict[bytes, int] = {}
+    for state in np.flatnonzero(lengths).tolist():
+        text = reads[state, : lengths[state]].tobytes()
+        if text not in known:
+            known[text] = vocabulary.longest(text)
+        if (token := known[text]) != NONE:
+            first[state], behind[state] = token, paths[vocabulary.lengths[token]][state]
+    drafts, place = np.full([states + 2, MAX_DRAFTS], NONE, np.int32), np.arange(states + 1)
+    for at in range(MAX_DRAFTS):
+        drafts[1:, at] = first[place]
+        place = behind[place]
+    return np.append(0, forced[:states]).astype(np.int32), drafts[: states + 1]
 
 
 def _remove_dead_ends(next_state: np.ndarray, is_end: np.ndarray) -> None:

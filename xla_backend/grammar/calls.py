@@ -13,31 +13,33 @@ from llvmlite import ir
 
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
+from xla_backend.interface.options import MAX_DRAFTS
 from xla_backend.matmul import foreign_calls, handler
 from xla_backend.matmul.handler import Handler
 from xla_backend.matmul.machine_code import FLOAT, HALF, LONG, POINTER, WORD, Loop, Value, long
 
-FIELDS = 3
-"""What a row says of its grammar: the addresses of `class_of_token` and `next_state`, and how many
-classes there are. All are 0 where it has none."""
+FIELDS = 4
+"""What a row says of its grammar: the addresses of `class_of_token`, `next_state` and `drafts`, and
+how many classes there are. All are 0 where it has none."""
 FORBIDDEN = -1e32
 """The score of a token that may not come: below every suppressed one's, and finite even divided by
 the least temperature."""
 
-_MASK, _ADVANCE = "grammar_mask", "grammar_advance"
+_MASK, _ADVANCE, _DRAFTS = "grammar_mask", "grammar_advance", "grammar_drafts"
 
 
 def prepare() -> None:
     """Begins to make the functions ready; see `handler.prepare`."""
     handler.prepare(_MASK, _mask)
     handler.prepare(_ADVANCE, _advance)
+    handler.prepare(_DRAFTS, _drafts)
 
 
 def fields(automaton: Automaton | StepByStep | None) -> list[int]:
     """What a row says of its grammar; the automaton must live as long."""
     if automaton is None:
         return [0] * FIELDS
-    tables = (automaton.class_of_token, automaton.next_state)
+    tables = (automaton.class_of_token, automaton.next_state, automaton.drafts)
     return [*(table.ctypes.data for table in tables), automaton.next_state.shape[1]]
 
 
@@ -72,6 +74,18 @@ def advanced(states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Te
     return tf.bitcast(result[:, 0], tf.int32)
 
 
+def drafts(states: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
+    """The tokens that probably come next, `[R, MAX_DRAFTS]` int32; then -1."""
+    handler.wait_until_ready()
+
+    def found() -> tf.Tensor:
+        result = foreign_calls.call(_DRAFTS, [states, grammars], MAX_DRAFTS)
+        return tf.bitcast(result, tf.int32)
+
+    nothing = tf.fill([states.shape[0], MAX_DRAFTS], -1)
+    return tf.cond(are_given(grammars), found, lambda: nothing)
+
+
 class _Rows:
     """A loop over the rows of a call: what it knows of one."""
 
@@ -79,7 +93,9 @@ class _Rows:
         self._call = call
         self.loop = Loop(call, long(0), rows, 1)
         grammar = call.at(grammars, call.mul(self.loop.index, long(FIELDS)), LONG)
-        self.classes, table, count = (call.get(grammar, LONG, 8 * at) for at in range(FIELDS))
+        self.classes, table, self.drafts, count = (
+            call.get(grammar, LONG, 8 * at) for at in range(FIELDS)
+        )
         self.state = call.load(call.at(states, self.loop.index, WORD), typ=WORD)
         line = call.mul(call.mul(call.sext(self.state, LONG), count), long(2))
         self._line = call.add(table, line)
@@ -135,6 +151,22 @@ def _advance(name: str) -> ir.Module:
         after = call.sext(row.behind(token), WORD)
         is_allowed = call.icmp_signed(">=", after, ir.Constant(WORD, 0))
         call.store(call.select(is_allowed, after, row.state), at)
+    row.loop.close()
+    call.close()
+    return module
+
+
+def _drafts(name: str) -> ir.Module:
+    """Operands: states, grammars. All rows have a grammar."""
+    module = ir.Module(name)
+    call = Handler(module, name)
+    states, rows = call.operand(0, 1)
+    (grammars,) = call.operand(1)
+    row = _Rows(call, states, grammars, rows)
+    line = long(4 * MAX_DRAFTS)
+    source = call.add(row.drafts, call.mul(call.sext(row.state, LONG), line))
+    target = call.at(call.result, call.mul(row.loop.index, long(MAX_DRAFTS)), WORD)
+    call.intrinsic("memcpy", POINTER, [target, call.inttoptr(source, POINTER), line])
     row.loop.close()
     call.close()
     return module

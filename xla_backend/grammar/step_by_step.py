@@ -18,6 +18,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from xla_backend.grammar.automaton import NONE, Vocabulary
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import Grammar
+from xla_backend.interface.options import MAX_DRAFTS
 
 _OF_SCHEMAS = {
     # Without a bound, a model may write nothing else.
@@ -93,11 +94,12 @@ class StepByStep:
 
     Attributes:
         class_of_token: `[V]` uint16, 1 for tokens that may come next; changed in place.
-        next_state: `[1, 2]`, as of an automaton.
+        next_state: `[1, 2]`, as of an automaton. drafts: none.
         bytes: of memory, about.
     """
 
     next_state = np.array([[NONE, 0]], np.int16)
+    drafts = np.full([1, MAX_DRAFTS], NONE, np.int32)
     bytes = 2**23
 
     def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary) -> None:

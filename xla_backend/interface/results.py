@@ -53,8 +53,9 @@ class Token:
         top_logprobs: the 20 most likely tokens at this position, best first; the token itself may
             not be among them.
         in_same_pass: whether it came from the same pass of the model as the token before it, with
-            prompt lookup.
+            prompt lookup or a grammar.
         forbidden: the probability, 0 to 1, of all tokens that a grammar forbade at this position.
+        is_forced: whether a grammar left no other text than this token's.
     """
 
     id: int
@@ -63,6 +64,7 @@ class Token:
     top_logprobs: tuple[TopLogprob, ...] = ()
     in_same_pass: bool = False
     forbidden: float = 0.0
+    is_forced: bool = False
 
 
 class PromptProgress(NamedTuple):
@@ -201,8 +203,8 @@ class GenerationResult:
             up to `timing`.
         cached_tokens: prompt tokens whose keys and values were cached and not computed again.
         cached_from_disk: whether some of them were restored from disk.
-        passes: with prompt lookup, how often the model ran for the tokens after the first one;
-            None without.
+        passes: with prompt lookup or a grammar's tables, how often the model ran for the tokens
+            after the first one; None without.
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
         activations: see `ModelInfo`.
         compile_beside_s: how long other functions were compiled while it ran, which slows it down.

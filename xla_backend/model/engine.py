@@ -24,8 +24,9 @@ from xla_backend.checkpoints.weights import read_stored, read_weights, sample
 from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.grammar import calls
-from xla_backend.grammar.automaton import Vocabulary
+from xla_backend.grammar.automaton import Automaton, Vocabulary
 from xla_backend.grammar.grammars import Grammars
+from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
@@ -177,7 +178,11 @@ class Engine:
         return token_id in sampling.ends(options, self.eos_token_ids)
 
     def tokens(
-        self, output: Output, passes: Sequence[int] = (), first: int = 0
+        self,
+        output: Output,
+        passes: Sequence[int] = (),
+        first: int = 0,
+        grammar: Automaton | StepByStep | None = None,
     ) -> tuple[Token, ...]:
         """The tokens of a text from one on, each with its own text.
 
@@ -185,8 +190,12 @@ class Engine:
             output: the text.
             passes: of each token its row in the pass that brought it; empty if there is one.
             first: the token to begin with.
+            grammar: what the text followed.
         """
         read = self.tokenizer.token_text
+        forced = [False] * len(output.tokens)
+        if isinstance(grammar, Automaton):
+            forced = grammar.are_forced(output.tokens.tolist())
         return tuple(
             Token(
                 id,
@@ -198,6 +207,7 @@ class Engine:
                 ),
                 place < len(passes) and passes[place] > 0,
                 min(1.0, forbidden),
+                forced[place],
             )
             for place, (id, logprob, ids, logprobs, forbidden, bits) in enumerate(
                 zip(*(values[first:].tolist() for values in output), strict=True), first

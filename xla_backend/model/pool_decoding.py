@@ -225,6 +225,10 @@ class PoolDecoder:
         state, drafts_count = decoded.state, self.num_drafts
         length = state.lengths[0]
         drafts = prompt_lookup.find(_lookup(state), drafts_count)
+        # What a grammar leaves little choice in comes before what occurred earlier.
+        by_grammar = calls.drafts(state.grammar, given.grammars)[0, :drafts_count]
+        count = tf.reduce_sum(tf.cast(by_grammar >= 0, tf.int32))
+        drafted = tf.where(count > 0, tf.maximum(by_grammar, 0), drafts.tokens)
 
         def with_more_rows(logits: tf.Tensor) -> tf.Tensor:
             return tf.pad(logits, [[0, drafts_count], [0, 0]])
@@ -234,14 +238,15 @@ class PoolDecoder:
             places = tf.stack([tf.zeros([count], tf.int32), length + tf.range(count)], axis=1)
             return self.model.logits(self.model.run(token_ids, places, given.blocks))
 
-        verified = tf.where(state.has_logits[0], 0, drafts.verified)
+        verified = tf.where(count > 0, count, drafts.verified)
+        verified = tf.where(state.has_logits[0], 0, verified)
         branch = tf.where(state.has_logits[0], 0, 1 + tf.cast(verified > 0, tf.int32))
         logits = tf.switch_case(
             branch,
             [
                 lambda: with_more_rows(given.logits),
                 lambda: with_more_rows(run(state.tokens)),
-                lambda: run(tf.concat([state.tokens, drafts.tokens], axis=0)),
+                lambda: run(tf.concat([state.tokens, drafted], axis=0)),
             ],
         )
 
@@ -249,7 +254,7 @@ class PoolDecoder:
             at = step + place
             state, records = self._select(decoded.state, row(logits, place), given)
             token = state.tokens
-            is_right = token[0] == tf.gather(drafts.tokens, tf.minimum(place, drafts_count - 1))
+            is_right = token[0] == tf.gather(drafted, tf.minimum(place, drafts_count - 1))
             goes_on = (place < verified) & is_right & ~state.done[0]
             state = state._replace(lookup=_lookup(state).with_token(token))
             passes = dynamic_update_slice(decoded.passes, place[None], at[None])

@@ -62,7 +62,7 @@ class Functions(Protocol):
     def of(self, rows: int, drafts: int = 0) -> PoolFunctions | None:
         """Those for this number of rows, if they are in memory."""
 
-    def make(self, rows: int) -> None:
+    def make(self, rows: int, drafts: int = 0) -> None:
         """Has those for this number of rows compiled in the background."""
 
 
@@ -251,6 +251,7 @@ class RowScheduler:
             with_drafts = self._functions.of(1, drafts)
             if with_drafts is not None:
                 return [*self._decoding], with_drafts
+            self._functions.make(1, drafts)
         wanted = min(size for size in ROW_COUNTS if size >= min(count, MAX_ROWS))
         # Larger functions serve, too; otherwise the largest available.
         larger = [size for size in ROW_COUNTS if size >= wanted]

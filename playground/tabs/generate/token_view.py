@@ -27,6 +27,7 @@ _MUCH = 0.5
 """From this probability of forbidden tokens on, the model would rather have written one of them."""
 _MARKS = {
     "same-pass": "underlined: in one pass with the token before",
+    "forced": "hatched: the form left no other text",
     "diverted": "framed: the model would rather have written what the form forbids",
 }
 _SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
@@ -229,6 +230,8 @@ def _token(token: Token, place: int, of: int) -> h.Node:
         f"Token {place + 1} of {of}, number {token.id} in the vocabulary, "
         f"log probability {token.logprob:.3g}."
     )
+    if token.is_forced:
+        where += " The form left no other text."
     if token.in_same_pass:
         where += f" {_SAME_PASS}"
     detail = f"“{visible(token.text)}”{kind}: {percent(share)} likely. {where}"
@@ -260,7 +263,11 @@ def _token(token: Token, place: int, of: int) -> h.Node:
 
 def _marks(token: Token) -> list[str]:
     """Its marks, of `_MARKS`."""
-    is_marked = {"same-pass": token.in_same_pass, "diverted": token.forbidden >= _MUCH}
+    is_marked = {
+        "same-pass": token.in_same_pass,
+        "forced": token.is_forced,
+        "diverted": token.forbidden >= _MUCH,
+    }
     return [mark for mark, is_so in is_marked.items() if is_so]
 
 

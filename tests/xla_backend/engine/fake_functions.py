@@ -73,7 +73,7 @@ class FakeFunctions:
     def of(self, rows: int, drafts: int = 0) -> PoolFunctions | None:
         return self.compiled(rows) if rows in self.in_memory and not drafts else None
 
-    def make(self, rows: int) -> None:
+    def make(self, rows: int, drafts: int = 0) -> None:
         self.asked.append(rows)
 
     def compiled(self, rows: int) -> PoolFunctions:

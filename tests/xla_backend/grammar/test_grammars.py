@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from tests.xla_backend.grammar.vocabularies import KINDS, refused_at, sampled, vocabulary
@@ -228,6 +229,23 @@ def test_what_is_valid_can_be_written_and_what_is_written_is_valid(case: str, ki
     of, _ = CASES[case]
     made = automaton.build(grammars.regex(Grammar.json_schema(of)), vocabulary(kind))
     check_both_ways(made, kind, case, *CASES[case])
+    check_drafts(made, kind)
+
+
+def check_drafts(made: Automaton, kind: str) -> None:
+    """Drafts may come; where bytes are forced, all tokens that may come agree on the first one."""
+    state = np.arange(len(made.next_state))
+    for drafts in made.drafts.T:
+        behind = made.next_state[state, made.class_of_token[drafts]]
+        assert (behind[drafts >= 0] != automaton.NONE).all()
+        state = np.where(drafts >= 0, behind, state)
+    texts = vocabulary(kind).texts
+    first = np.array([text[0] if text else -1 for text in texts[: vocabulary(kind).size]])
+    for place in range(1, len(made.next_state), 1 + len(made.next_state) // 50):
+        allowed = made.next_state[place, made.class_of_token] != automaton.NONE
+        assert (len(np.unique(first[allowed])) == 1 and -1 not in first[allowed]) == (
+            made.forced[place] > 0
+        )
 
 
 def check_both_ways(

@@ -110,6 +110,11 @@ def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothi
             check(one.text, grammar)
             way = "step by step" if grammar.kind == "gbnf" else "tensors"
             assert (one.grammar, other.to_json()["grammar"]) == (way, way)
+            if grammar.kind == "regex":
+                forced = [token.text for token in one.tokens if token.is_forced]
+                assert forced == ["-"]
+                # What must come is one of several tokens of its pass.
+                assert one.passes is not None and one.passes < one.new_tokens - 1
         for mine, beside in zip(one.tokens, other.tokens, strict=True):
             assert mine.forbidden == pytest.approx(beside.forbidden, abs=1e-5)
             shares = dict.fromkeys((False, True), 0.0)

@@ -167,6 +167,9 @@ def test_what_a_form_forbade_is_told_with_its_probability() -> None:
     assert "“Sure” 60% (forbidden), “{” 25%." in markup
     assert [style for *_, style in rows_of(markup)] == ["forbidden", "chosen"]
     assert "diverted" in markup and "would rather have written" in markup
+    assert "forced" not in markup
+    forced = view(Token(8, "{", -0.1, is_forced=True))
+    assert "The form left no other text." in forced and "hatched" in forced
     little = view(Token(8, "{", math.log(0.25), tops, forbidden=0.2))
     assert "20% likely together" in little and "diverted" not in little
 
