@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from playground.context.draft import Draft
 from playground.context.request_fields import RequestFields
 from playground.history import records, records_file
 from playground.history.records import Record
@@ -88,7 +89,7 @@ class HistoryPanel:
         self.table.retry(
             self._rerun,
             runs,
-            [self.notice, self._press, request.linked_model, *request.inputs],
+            [self.notice, self._press, *request.outputs],
             **ui.QUIET,
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
         self.upload.upload(self._import, [self.upload, runs], changed, **ui.QUIET)
@@ -159,8 +160,8 @@ class HistoryPanel:
         if not run["prompt_is_whole"]:
             raise InvalidRequest(
                 f"{name} had a prompt that was not kept whole (more than "
-                f"{records.MAX_CHARACTERS:,} characters, or a later turn of a chat), so it cannot "
-                "be run again."
+                f"{records.MAX_CHARACTERS:,} characters, or more messages than one), so it cannot "
+                "be run again. A preset keeps them all."
             )
         offered = {model.name: model.is_instruct for model in self._page.models()}
         model = next((m for m in offered if run["model"] in (m, model_name(m))), None)
@@ -179,16 +180,15 @@ class HistoryPanel:
                     f"{name} had {option.replace('_', ' ')} {value:g}; the controls go from "
                     f"{low:g} to {high:g}."
                 )
-        return {
-            self._request.linked_model: model,
-            self._request.model: model,
-            self._request.text: run["prompt"],
-            self._request.system: run["system"] or "",
-            self._request.is_raw: run["system"] is None if offered[model] else gr.skip(),
-            self._request.exact_key: run["exact_key"],
-            self._request.controls.hold: options.do_sample or gr.skip(),
-            **self._request.of_options(options),
+        settings = {
+            "model": model,
+            "prompt": run["prompt"],
+            "system": run["system"] or "",
+            "raw": offered[model] and run["system"] is None,
+            "exact_key": run["exact_key"],
         }
+        updates = self._request.filled_in(Draft(settings).whole(), options)
+        return {**updates, self._request.controls.hold: options.do_sample}
 
 
 def _shown(runs: Any) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ Knows Gradio, words and the order of the list. Must not know the engine.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,19 +54,8 @@ PRESS = "(run) => { if (run) generateInPlayground(); }"
 # is over, and the button would stay switched off.
 _STOPPING = "() => ({{__type__: 'update', value: '{}', interactive: false}})"
 
-# Saves a file of which a textbox holds name, type and text, as JSON. It is made in the browser:
-# nothing of the visitor's stays on the server.
-SAVE = """(made) => {
-  if (!made) return;
-  const {name, type, text} = JSON.parse(made);
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], {type}));
-  link.download = name;
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}"""
+# Saves a file of which a textbox holds name, type and text, as JSON.
+SAVE = "(made) => { if (made) saveFile(JSON.parse(made)); }"
 
 
 Updates = dict[gr.blocks.Block, Any]
@@ -77,6 +66,7 @@ Field = (
     | gr.Checkbox
     | gr.CheckboxGroup
     | gr.Dropdown
+    | gr.HTML
     | gr.Number
     | gr.Radio
     | gr.Slider
@@ -205,19 +195,6 @@ def notice(message: h.Node, kind: str = "problem") -> h.Node:
     """A sentence beside the button that it is about, if any; the other kind is "calm"."""
     role = "alert" if kind == "problem" else "status"
     return message and h.div(f".notice.{kind}", role=role)[message]
-
-
-def describe_model(
-    info: Callable[[str], ModelInfo | None], model: gr.Dropdown, in_sight: gr.Button
-) -> None:
-    """Has the line below a list of models say what is known of the chosen one, now and when the
-    engine has loaded it."""
-
-    def describe(name: str) -> Any:
-        found = info(name)
-        return gr.update(info=model_description(found)) if found else gr.skip()
-
-    gr.on([model.change, in_sight.click], describe, model, model, **EACH_TIME)
 
 
 def model_description(model: ModelInfo) -> str:

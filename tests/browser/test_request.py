@@ -41,7 +41,7 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     link = window.page.evaluate(clipboard)
     query = parse_qs(urlsplit(link).query, keep_blank_values=True)
     assert query["prompt"] == [PROMPT]
-    assert query["early_stopping"] == ["never"]
+    assert query["early_stopping"] == ["impossible"]
     assert query["stop"] == ["no such\n\\n\\n"]
     assert len(query) == 18, "every setting, and the mode"
     window.at("#link_runs input").check()
@@ -128,8 +128,8 @@ def test_what_was_written_survives_a_reload(window: Visit, site: ApiPage) -> Non
     window.set_number("temperature", 0.6)
     window.at("#hold input:enabled").check()
     window.set_number("seed", 77)
-    kept = "sessionStorage.getItem('xla-playground-request') ?? '[]'"
-    window.page.wait_for_function(f"JSON.parse({kept}).includes(77)")
+    kept = "sessionStorage.getItem('xla-playground-request') ?? '{}'"
+    window.page.wait_for_function(f"JSON.parse({kept}).seed === 77")
     window.go(f"{site.url}/?tab=playground")  # typed anew
     window.settle()
     window.has_value("#prompt textarea", "Half a thought")

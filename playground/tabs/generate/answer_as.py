@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.ui.components import QUIET, Field, Updates, name_buttons
+from playground.context.draft import ANSWERS, CHOICE, JSON, TEXT, YES_NO
+from playground.ui.components import QUIET, Field, name_buttons
 from xla_backend import InvalidRequest
 from xla_backend.interface.decisions import Question
 
 if TYPE_CHECKING:
     from playground.ui.option_controls import OptionControls
-
-TEXT, JSON, CHOICE, YES_NO = KINDS = ("Text", "JSON", "Choice", "Yes or no")
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -73,7 +72,7 @@ class AnswerAs:
 
     def __init__(self) -> None:
         self.kind = gr.Radio(
-            list(KINDS),
+            list(ANSWERS),
             value=TEXT,
             label="Answer as",
             info="JSON follows a schema. Choice and Yes or no tell how likely each answer is, and "
@@ -122,13 +121,6 @@ class AnswerAs:
             **QUIET,
         )
         self._schemas.click(lambda place: texts[place], self._schemas, self._schema, **QUIET)
-
-    def asking(self, questions: tuple[str, ...]) -> Updates:
-        """The fields for these questions, each with yes or no; for a text where there are none."""
-        return {
-            self.kind: YES_NO if questions else TEXT,
-            self.questions: "\n".join(questions),
-        }
 
     def asked(self, values: Mapping[Any, Any]) -> tuple[Question, ...]:
         """The questions that are asked about the prompt; none where it is to be answered.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from playground.tabs.generate.presets import PRESETS, Preset, first_call
+from playground.tabs.generate.presets import FIRST_CALL, PRESETS, first_call
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import CacheKey, GenerationOptions
 
@@ -23,14 +23,14 @@ BEFORE = GenerationOptions(
     ],
 )
 def test_a_preset_leaves_the_rest_alone(name: str, changes: dict[str, float]) -> None:
-    [preset] = [each for each in PRESETS if each.name == name]
-    assert preset.change(BEFORE) == BEFORE.replace(**changes)
-    assert preset.exact_key is (name == "Show a first call")
+    preset = PRESETS[name]
+    assert BEFORE.replace(**preset.options) == BEFORE.replace(**changes)
+    assert preset.settings == {"exact_key": name == FIRST_CALL}
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
-def test_a_preset_can_be_pressed_whatever_is_set(preset: Preset) -> None:
-    options = preset.change(GenerationOptions(prompt_lookup_num_tokens=3))
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_can_be_pressed_whatever_is_set(name: str) -> None:
+    options = GenerationOptions(prompt_lookup_num_tokens=3).replace(**PRESETS[name].options)
     engine = FakeBackend()
     for size in (16, 32, 64, 128):
         engine.make_ready("gpt2-stories", CacheKey(16, options.num_beams, size))
