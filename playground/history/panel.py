@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -94,9 +93,7 @@ class HistoryPanel:
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
         self.upload.upload(self._import, [self.upload, runs], changed, **ui.QUIET)
         for button, export in ((self.csv, _csv), (self.json, _json)):
-            button.click(_exporting(export), runs, [self._made, self.notice], **ui.QUIET).then(
-                None, self._made, None, js=ui.SAVE, **ui.QUIET
-            )
+            ui.save_file(button, self._made, runs, self.notice, export)
 
     def _changed(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records; `message` is a notice in HTML."""
@@ -160,8 +157,8 @@ class HistoryPanel:
         if not run["prompt_is_whole"]:
             raise InvalidRequest(
                 f"{name} had a prompt that was not kept whole (more than "
-                f"{records.MAX_CHARACTERS:,} characters, or more messages than one), so it cannot "
-                "be run again. A preset keeps them all."
+                f"{records.MAX_CHARACTERS:,} characters, or several messages), so it cannot be run "
+                "again."
             )
         offered = {model.name: model.is_instruct for model in self._page.models()}
         model = next((m for m in offered if run["model"] in (m, model_name(m))), None)
@@ -213,24 +210,16 @@ def _imported(added: int, readable: int, unreadable: int) -> str:
     return sentence
 
 
-def _exporting(
-    export: Callable[[list[Record]], dict[str, str]],
-) -> Callable[[Any], tuple[str, str]]:
-    def made(runs: Any) -> tuple[str, str]:
-        kept = records.readable(runs)
-        if not kept:
-            return "", ui.notice("There is no run to export yet.", "calm")
-        return json.dumps(export(kept)), ""
-
-    return made
-
-
-def _csv(runs: list[Record]) -> dict[str, str]:
+def _csv(value: Any) -> ui.File | None:
+    if not (runs := records.readable(value)):
+        return None
     # Without the byte order mark, Excel does not recognise UTF-8.
     text = "\ufeff" + records_file.to_csv(runs)
     return {"name": "xla-playground-runs.csv", "type": "text/csv;charset=utf-8", "text": text}
 
 
-def _json(runs: list[Record]) -> dict[str, str]:
+def _json(value: Any) -> ui.File | None:
+    if not (runs := records.readable(value)):
+        return None
     text = records_file.to_json(runs, datetime.now(UTC))
     return {"name": "xla-playground-runs.json", "type": "application/json", "text": text}

@@ -6,7 +6,7 @@ Knows Gradio, words and the order of the list. Must not know the engine.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,10 +54,8 @@ PRESS = "(run) => { if (run) generateInPlayground(); }"
 # is over, and the button would stay switched off.
 _STOPPING = "() => ({{__type__: 'update', value: '{}', interactive: false}})"
 
-# Saves a file of which a textbox holds name, type and text, as JSON.
-SAVE = "(made) => { if (made) saveFile(JSON.parse(made)); }"
-
-
+File = dict[str, str]
+"""Name, type and text of a file to save."""
 Updates = dict[gr.blocks.Block, Any]
 """What an event makes of components."""
 Control = TypeVar("Control", bound=gr.components.Component)
@@ -168,6 +166,28 @@ def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:
 def say_stopping(button: gr.Button, text: str = "Stopping") -> None:
     """Has a button say so from the click until the run that it stops is over."""
     button.click(None, None, button, js=_STOPPING.format(text), **QUIET)
+
+
+def save_file(
+    button: gr.Button,
+    made: gr.Textbox,
+    kept: gr.blocks.Block,
+    notice_html: gr.HTML,
+    export: Callable[[Any], File | None],
+) -> None:
+    """Has a button save what `export` makes of the value of `kept`, which may be nothing.
+
+    The browser makes the file, of the JSON in `made`: nothing of the visitor's stays on the server.
+    """
+
+    def written(value: Any) -> tuple[str, str]:
+        file = export(value)
+        said = "" if file else notice("There is nothing to export yet.", "calm")
+        return json.dumps(file), str(said)
+
+    button.click(written, kept, [made, notice_html], **QUIET).then(
+        None, made, None, js="(file) => saveFile(JSON.parse(file))", **QUIET
+    )
 
 
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:

@@ -124,6 +124,8 @@ class ChatTab:
             "from the cache.",
             examples=[{"display_text": name, "text": text} for name, text in EXAMPLES],
         )
+        self._edited = gr.Textbox(visible=False)
+        self._is_edited = gr.Button(visible="hidden", elem_id="chat_answer_edited")
         self.notice = ui.html("", "chat_notice")
         with gr.Row(elem_classes="chat-input"):
             self.text = gr.Textbox(
@@ -262,7 +264,15 @@ class ChatTab:
             ],
             **ui.QUIET,
         )
-        self.shelf.keep_after(undone)
+        answered = self._is_edited.click(
+            self._edit_answer,
+            [self._edited, self.shelf.opened],
+            [self.shelf.opened, self.shelf.name, self.chatbot, self.strip, self.notice],
+            js="(_, opened) => [editedAnswer(), opened]",
+            **ui.QUIET,
+        )
+        for event in (undone, answered):
+            self.shelf.keep_after(event)
         ui.say_stopping(self.stop)
         self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
 
@@ -457,6 +467,18 @@ class ChatTab:
                 self.chatbot: report.messages(shown) if shown else gr.skip(),
                 self.text: text or asked,
             }
+
+    def _edit_answer(self, edited: str, opened: str, request: gr.Request) -> ui.Updates:
+        """Puts another answer in a turn's place, from where the conversation goes on."""
+        conversation = readable(opened)
+        if self._page.runs.of(str(request.session_hash)) is not None:
+            return {self.notice: ui.notice(BUSY)}
+        try:
+            turn, answer = json.loads(edited)
+            assert conversation is not None and isinstance(answer, str)
+            return {**self._show(conversation.answered(int(turn), clean(answer))), self.notice: ""}
+        except (ValueError, TypeError, IndexError, AssertionError):  # no script of this page
+            return {self.notice: gr.skip()}
 
     def _begin(
         self, request: gr.Request, before: Conversation, question: str, salt: str

@@ -108,8 +108,9 @@ window.addEventListener("storage", ({ key }) => {
   if (key?.startsWith(PRESET)) document.getElementById("presets_are_new")?.click();
 });
 
-// Saves a file that is made in the browser: nothing of the visitor's stays on the server.
-function saveFile({ name, type, text }) {
+function saveFile(file) {
+  if (!file) return;
+  const { name, type, text } = file;
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type }));
   link.download = name;
