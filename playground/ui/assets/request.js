@@ -133,6 +133,7 @@ const field = (value, label, told) =>
 function editMessages(element, props, watch, changed) {
   const rows = made("div", { className: "messages" });
   const add = made("button", { type: "button", textContent: "Add an earlier message" });
+  const begin = made("button", { type: "button", textContent: "Begin the answer" });
   const tell = () => {
     const messages = [...rows.children].map((row) => ({
       role: row.querySelector("select").value,
@@ -176,7 +177,11 @@ function editMessages(element, props, watch, changed) {
     rows.lastElementChild.querySelector("textarea").focus();
     tell();
   };
-  element.replaceChildren(rows, add);
+  begin.onclick = () => {
+    document.documentElement.dataset.begun = "1";
+    document.querySelector("#begins_with textarea").focus();
+  };
+  element.replaceChildren(rows, add, " ", begin);
   draw();
   watch("value", () => {
     draw();
@@ -184,10 +189,12 @@ function editMessages(element, props, watch, changed) {
   });
 }
 
-// A field for each variable of the texts; the component's value is a JSON object of theirs.
+// A field for each variable of the texts, and the one for the beginning of the answer, the last text,
+// where there is one; the component's value is a JSON object of theirs.
 let drawVariables = () => {};
 let variableNames = [];
 function showVariables(texts, pattern) {
+  if (texts.at(-1)) document.documentElement.dataset.begun = "1";
   const names = texts.flatMap((text) => [...(text ?? "").matchAll(pattern)].map(([, name]) => name.toLowerCase()));
   const found = [...new Set(names)];
   if (found.join("\n") === variableNames.join("\n")) return;
