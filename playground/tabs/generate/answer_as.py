@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.context.draft import ANSWERS, CHOICE, JSON, TEXT, YES_NO
-from playground.ui.components import QUIET, Field, name_buttons
+from playground.ui.components import QUIET, name_buttons
 from xla_backend import InvalidRequest
 from xla_backend.interface.decisions import Question
 
@@ -98,11 +98,6 @@ class AnswerAs:
             visible=False,
             elem_id="answer_questions",
         )
-
-    @property
-    def inputs(self) -> list[Field]:
-        """What `asked` reads."""
-        return [self.kind, self.choices, self.questions]
 
     def connect(self, controls: OptionControls) -> None:
         """Shows the fields of the chosen kind. A form that a link or an earlier run has is JSON."""
