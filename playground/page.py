@@ -52,7 +52,7 @@ MAX_FILE_SIZE = "200mb"
 SESSIONS_KEPT = 500
 """Open pages whose state the server keeps. Gradio copies the page's settings for each."""
 _ASSETS = Path(__file__).parent / "ui" / "assets"
-_SCRIPTS = ("views.js", "kept.js", "page.js", "chats.js")
+_SCRIPTS = ("views.js", "kept.js", "page.js", "request.js", "chats.js")
 # An update in Gradio's own form.
 _SHOW_MODE = "() => ({__type__: 'update', selected: showPlace()})"
 

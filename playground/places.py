@@ -13,13 +13,13 @@ from typing import Any
 
 import htpy as h
 
+from playground.context import draft
 from playground.history.panel import HistoryPanel
 from playground.tabs.api.tab import ApiTab
 from playground.tabs.batch.tab import BatchTab
 from playground.tabs.chat.tab import ChatTab
 from playground.tabs.compare.tab import CompareTab
 from playground.tabs.functions.tab import FunctionsTab
-from playground.tabs.generate import permalink
 from playground.tabs.generate.tab import PlaygroundTab
 from playground.tabs.inside.tab import InsideTab
 from playground.tabs.models.tab import ModelsTab
@@ -49,7 +49,7 @@ PLACES = {
         "Try",
         {
             "playground": PlaygroundTab,
-            permalink.SIDES: SideBySideTab,
+            SIDES: SideBySideTab,
             "chat": ChatTab,
             "speech": SpeechTab,
             "batch": BatchTab,
@@ -125,7 +125,7 @@ def script(admin: bool) -> str:
     return (
         f"const MODES = new Map(Object.entries({json.dumps(addresses(admin))}));"
         f"const PLACES = {json.dumps(place_of)};"
-        f"const SETTINGS = {json.dumps(permalink.SETTINGS)};"
+        f"const SETTINGS = {json.dumps(draft.SETTINGS)};"
     )
 
 

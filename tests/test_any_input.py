@@ -24,12 +24,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from playground.context import draft
 from playground.context.limits import Limits
 from playground.context.runs import Shown
 from playground.flags import LIMIT_FLAGS, flags_from
 from playground.history import records, records_file
 from playground.tabs.batch.prompts import MAX_PROMPTS, prompts_in, text_of_file
-from playground.tabs.generate import permalink
 from playground.tabs.generate.token_view import visible
 from playground.ui.csv_cells import csv_table, guarded, unguarded
 from playground.ui.markup import clean, rendered
@@ -323,17 +323,16 @@ def test_an_import_brings_runs_or_says_why_not(content: bytes) -> None:
         assert unreadable >= 0
 
 
-@given(
-    st.dictionaries(st.sampled_from([*NAMES, "model", "prompt", "exact_key", "run"]) | TEXTS, TEXTS)
-)
+@given(st.dictionaries(st.sampled_from([*draft.SETTINGS, "run"]) | TEXTS, TEXTS))
 @example({"max_new_tokens": "1" * 5000, "seed": "٣", "top_p": "1e5"})
 @cases(100)
 def test_a_link_is_read_as_far_as_it_can_be_had(query: dict[str, str]) -> None:
-    link = permalink.read(query, ["gpt2-stories"], {"max_new_tokens": (1, 256)})
-    assert link.model in (None, "gpt2-stories")
+    model = ModelInfo("gpt2-stories", "decoder-only", "bundled", "")
+    link = draft.read(query, [model], {"max_new_tokens": (1, 256)})
+    assert link.settings.get("model") in (None, "gpt2-stories")
     GenerationOptions(**link.options)
     assert 1 <= link.options.get("max_new_tokens", 1) <= 256
-    assert len(permalink.problem(link)) < 200 * (len(query) + 1)
+    assert len(link.problem("link")) < 200 * (len(query) + 1)
 
 
 # --- sound ----------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ SourceFileLoader.get_code = with_the_line
 
 import gradio as gr
 from playground.api.endpoints import REQUEST
-from playground.tabs.generate import permalink
+from playground.context import draft
 from playground.ui.option_controls import OptionControls, options_from, values_for
 from xla_backend import GenerationOptions
 from xla_backend import __main__ as command_line
@@ -55,7 +55,7 @@ print(json.dumps({
     "round trip": options_from(tuple(values_for(GenerationOptions(wobble=4)))).wobble,
     "v1": request.runs(16)[0][1].wobble,
     "command line": command_line._options(asked).wobble,
-    "link": "wobble" in permalink.NAMES,
+    "link": "wobble" in draft.SETTINGS,
     "record": GenerationOptions(wobble=8).to_dict()["wobble"],
 }))
 """

@@ -6,7 +6,7 @@ how anything looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.components import notice
 from playground.ui.families import TEXT_FAMILIES, model_name
 from playground.ui.markup import quoted
-from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable, Prompt, question
+from xla_backend import GenerationOptions, Message, ModelInfo, ModelUnavailable, Prompt
 from xla_backend.checkpoints.models import folder_info
 from xla_backend.rows.scheduler import MAX_AT_ONCE
 
@@ -134,15 +134,33 @@ class PageContext:
         return next((model for model in self.models() if model.name == name), None)
 
     def prompt(
-        self, model: str, text: str, system: str | None = None, is_raw: bool = False
+        self,
+        model: str,
+        text: str,
+        system: str = "",
+        is_raw: bool = False,
+        earlier: Sequence[Message] = (),
+        begins_with: str = "",
     ) -> Prompt:
         """A visitor's prompt: messages for an instruct model, unless it is raw.
 
-        A system prompt whose field was never visible is None.
+        Args:
+            model: for which.
+            text: the text to continue, or the user's last message, which can be empty after others.
+            system: how to answer; empty for the chat template's.
+            is_raw: whether the text is continued as it stands.
+            earlier: messages before the text.
+            begins_with: the beginning of the answer, if it has one.
         """
         info = self.info(model)
-        is_answered = info is not None and info.is_instruct and not is_raw
-        return question(text, (system or "").strip()) if is_answered else text
+        if info is None or not info.is_instruct or is_raw:
+            return text
+        return (
+            *([Message("system", system.strip())] if system.strip() else []),
+            *earlier,
+            *([Message("user", text)] if text.strip() or not earlier else []),
+            *([Message("assistant", begins_with)] if begins_with else []),
+        )
 
     def models(self) -> list[ModelInfo]:
         """The offered text models."""

@@ -6,13 +6,15 @@ nor what is done with a request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from playground.context.draft import Draft, messages_in, variables_in
+from playground.context.template import filled_in
 from playground.ui.components import Field, Updates
-from playground.ui.option_controls import OptionControls, options_from, values_for
-from xla_backend import GenerationOptions, Prompt
+from playground.ui.option_controls import NAMES, OptionControls, options_from, values_for
+from xla_backend import GenerationOptions, Message, Prompt
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -41,33 +43,51 @@ class RequestFields:
     """The components of a request.
 
     Attributes:
+        settings: its fields by the names in `draft.SETTINGS`, in that order; some can be missing.
         linked_model: state; the model of a link, whose examples must not replace the prompt.
     """
 
     page: PageContext
-    model: Field
-    text: Field
-    system: Field
-    is_raw: Field
-    exact_key: Field
+    settings: Mapping[str, Field]
     controls: OptionControls
     linked_model: gr.State
 
     @property
-    def in_link(self) -> list[Field]:
-        """The fields in a link, in its order."""
-        prompt = (self.text, self.system, self.is_raw)
-        return [self.model, *prompt, self.exact_key, *self.controls.inputs]
-
-    @property
     def inputs(self) -> list[Field]:
         """All fields, in the order in which Gradio sends a set of components."""
-        return sorted([*self.in_link, self.controls.hold], key=lambda field: field._id)
+        return sorted([*self.settings.values(), self.controls.hold], key=lambda field: field._id)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What `filled_in` sets."""
+        return [self.linked_model, *self.inputs]
+
+    def text(self, values: Mapping[Any, Any]) -> str:
+        """The text in the prompt's field, with its variables replaced.
+
+        Raises:
+            InvalidRequest: the values of the variables cannot be read.
+        """
+        return self._fill(values)(values[self.settings["prompt"]])
 
     def prompt(self, values: Mapping[Any, Any]) -> Prompt:
-        """The prompt for the model."""
-        system, is_raw = values[self.system], values[self.is_raw]
-        return self.page.prompt(values[self.model], values[self.text], system, is_raw)
+        """The prompt for the model.
+
+        Raises:
+            InvalidRequest: messages or values of variables cannot be read.
+        """
+        fill = self._fill(values)
+        return self.page.prompt(
+            self._value(values, "model"),
+            fill(self._value(values, "prompt")),
+            fill(self._value(values, "system")),
+            bool(self._value(values, "raw")),
+            [
+                Message(said.role, fill(said.content))
+                for said in messages_in(self._value(values, "messages") or "")
+            ],
+            fill(self._value(values, "begins_with")),
+        )
 
     def options(self, values: Mapping[Any, Any]) -> GenerationOptions:
         """The options.
@@ -75,18 +95,41 @@ class RequestFields:
         Raises:
             InvalidRequest: one is empty or out of range.
         """
-        return options_from(tuple(values[field] for field in self.controls.inputs))
+        return options_from(tuple(values[self.settings[name]] for name in NAMES))
 
     def asked(self, values: Mapping[Any, Any]) -> Asked:
         """The whole request.
 
         Raises:
-            InvalidRequest: an option is empty or out of range.
+            InvalidRequest: an option is empty or out of range, or something cannot be read.
         """
-        exact_key, holds_seed = values[self.exact_key], values[self.controls.hold]
-        options = self.options(values)
-        return Asked(values[self.model], self.prompt(values), options, exact_key, holds_seed)
+        model, exact_key = self._value(values, "model"), bool(self._value(values, "exact_key"))
+        holds_seed, options = values[self.controls.hold], self.options(values)
+        return Asked(model, self.prompt(values), options, exact_key, holds_seed)
+
+    def filled_in(self, draft: Draft, options: GenerationOptions) -> Updates:
+        """Updates that set what a draft names.
+
+        Args:
+            draft: the settings.
+            options: what holds for those that the draft does not name.
+        """
+        return {
+            self.linked_model: draft.settings.get("model"),
+            **{self.settings[name]: value for name, value in draft.settings.items()},
+            self.controls.hold: "seed" in draft.options,
+            **self.of_options(options.replace(**draft.options)),
+        }
 
     def of_options(self, options: GenerationOptions) -> Updates:
         """Updates that set the options' fields."""
         return dict(zip(self.controls.inputs, values_for(options), strict=True))
+
+    def _value(self, values: Mapping[Any, Any], name: str) -> Any:
+        return values[self.settings[name]] if name in self.settings else None
+
+    def _fill(self, values: Mapping[Any, Any]) -> Callable[[str | None], str]:
+        """Replaces the variables of a text; those without a value stay. A field that was never in
+        sight has no text."""
+        given = variables_in(self._value(values, "variables") or "")
+        return lambda text: filled_in(text or "", lambda name: given.get(name.lower()) or None)

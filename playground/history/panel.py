@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from playground.context.draft import Draft
 from playground.context.request_fields import RequestFields
 from playground.history import records, records_file
 from playground.history.records import Record
@@ -88,14 +88,12 @@ class HistoryPanel:
         self.table.retry(
             self._rerun,
             runs,
-            [self.notice, self._press, request.linked_model, *request.inputs],
+            [self.notice, self._press, *request.outputs],
             **ui.QUIET,
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
         self.upload.upload(self._import, [self.upload, runs], changed, **ui.QUIET)
         for button, export in ((self.csv, _csv), (self.json, _json)):
-            button.click(_exporting(export), runs, [self._made, self.notice], **ui.QUIET).then(
-                None, self._made, None, js=ui.SAVE, **ui.QUIET
-            )
+            ui.save_file(button, self._made, runs, self.notice, export)
 
     def _changed(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records; `message` is a notice in HTML."""
@@ -159,8 +157,8 @@ class HistoryPanel:
         if not run["prompt_is_whole"]:
             raise InvalidRequest(
                 f"{name} had a prompt that was not kept whole (more than "
-                f"{records.MAX_CHARACTERS:,} characters, or a later turn of a chat), so it cannot "
-                "be run again."
+                f"{records.MAX_CHARACTERS:,} characters, or several messages), so it cannot be run "
+                "again."
             )
         offered = {model.name: model.is_instruct for model in self._page.models()}
         model = next((m for m in offered if run["model"] in (m, model_name(m))), None)
@@ -179,16 +177,15 @@ class HistoryPanel:
                     f"{name} had {option.replace('_', ' ')} {value:g}; the controls go from "
                     f"{low:g} to {high:g}."
                 )
-        return {
-            self._request.linked_model: model,
-            self._request.model: model,
-            self._request.text: run["prompt"],
-            self._request.system: run["system"] or "",
-            self._request.is_raw: run["system"] is None if offered[model] else gr.skip(),
-            self._request.exact_key: run["exact_key"],
-            self._request.controls.hold: options.do_sample or gr.skip(),
-            **self._request.of_options(options),
+        settings = {
+            "model": model,
+            "prompt": run["prompt"],
+            "system": run["system"] or "",
+            "raw": offered[model] and run["system"] is None,
+            "exact_key": run["exact_key"],
         }
+        updates = self._request.filled_in(Draft(settings).whole(), options)
+        return {**updates, self._request.controls.hold: options.do_sample}
 
 
 def _shown(runs: Any) -> tuple[str, str, str]:
@@ -213,24 +210,16 @@ def _imported(added: int, readable: int, unreadable: int) -> str:
     return sentence
 
 
-def _exporting(
-    export: Callable[[list[Record]], dict[str, str]],
-) -> Callable[[Any], tuple[str, str]]:
-    def made(runs: Any) -> tuple[str, str]:
-        kept = records.readable(runs)
-        if not kept:
-            return "", ui.notice("There is no run to export yet.", "calm")
-        return json.dumps(export(kept)), ""
-
-    return made
-
-
-def _csv(runs: list[Record]) -> dict[str, str]:
+def _csv(value: Any) -> ui.File | None:
+    if not (runs := records.readable(value)):
+        return None
     # Without the byte order mark, Excel does not recognise UTF-8.
     text = "\ufeff" + records_file.to_csv(runs)
     return {"name": "xla-playground-runs.csv", "type": "text/csv;charset=utf-8", "text": text}
 
 
-def _json(runs: list[Record]) -> dict[str, str]:
+def _json(value: Any) -> ui.File | None:
+    if not (runs := records.readable(value)):
+        return None
     text = records_file.to_json(runs, datetime.now(UTC))
     return {"name": "xla-playground-runs.json", "type": "application/json", "text": text}

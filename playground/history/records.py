@@ -18,7 +18,7 @@ from playground.context.runs import Shown
 from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import clean
 from xla_backend import CacheKey, CacheOutcome, GenerationOptions, Timing
-from xla_backend.interface.prompt import last_text, system_text
+from xla_backend.interface.prompt import begun_text, last_text, system_text
 from xla_backend.interface.results import Finish
 
 MAX_RUNS = 100
@@ -44,7 +44,7 @@ def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
     """
     result = shown.result
     prompt, system = last_text(shown.prompt), system_text(shown.prompt)
-    # For a chat's later turns only the last question is stored.
+    # Of several messages only the last question is stored.
     is_first = not isinstance(shown.prompt, tuple) or len(shown.prompt) == bool(system) + 1
     return {
         "run": number,
@@ -53,7 +53,7 @@ def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
         "prompt": clean(prompt)[:MAX_CHARACTERS],
         "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS and is_first,
         "system": system and clean(system)[:MAX_CHARACTERS],
-        "text": clean(result.text)[:MAX_CHARACTERS],
+        "text": clean(begun_text(shown.prompt) + result.text)[:MAX_CHARACTERS],
         "is_apart": family.is_apart,
         "cache": result.cache.value,
         "batch_size": result.batch_size,

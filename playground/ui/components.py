@@ -54,21 +54,8 @@ PRESS = "(run) => { if (run) generateInPlayground(); }"
 # is over, and the button would stay switched off.
 _STOPPING = "() => ({{__type__: 'update', value: '{}', interactive: false}})"
 
-# Saves a file of which a textbox holds name, type and text, as JSON. It is made in the browser:
-# nothing of the visitor's stays on the server.
-SAVE = """(made) => {
-  if (!made) return;
-  const {name, type, text} = JSON.parse(made);
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], {type}));
-  link.download = name;
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}"""
-
-
+File = dict[str, str]
+"""Name, type and text of a file to save."""
 Updates = dict[gr.blocks.Block, Any]
 """What an event makes of components."""
 Control = TypeVar("Control", bound=gr.components.Component)
@@ -77,6 +64,7 @@ Field = (
     | gr.Checkbox
     | gr.CheckboxGroup
     | gr.Dropdown
+    | gr.HTML
     | gr.Number
     | gr.Radio
     | gr.Slider
@@ -180,6 +168,28 @@ def say_stopping(button: gr.Button, text: str = "Stopping") -> None:
     button.click(None, None, button, js=_STOPPING.format(text), **QUIET)
 
 
+def save_file(
+    button: gr.Button,
+    made: gr.Textbox,
+    kept: gr.blocks.Block,
+    notice_html: gr.HTML,
+    export: Callable[[Any], File | None],
+) -> None:
+    """Has a button save what `export` makes of the value of `kept`, which may be nothing.
+
+    The browser makes the file, of the JSON in `made`: nothing of the visitor's stays on the server.
+    """
+
+    def written(value: Any) -> tuple[str, str]:
+        file = export(value)
+        said = "" if file else notice("There is nothing to export yet.", "calm")
+        return json.dumps(file), str(said)
+
+    button.click(written, kept, [made, notice_html], **QUIET).then(
+        None, made, None, js="(file) => saveFile(JSON.parse(file))", **QUIET
+    )
+
+
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
     """Empties a notice in the browser alone: what was wrong need not be with the next request.
 
@@ -205,19 +215,6 @@ def notice(message: h.Node, kind: str = "problem") -> h.Node:
     """A sentence beside the button that it is about, if any; the other kind is "calm"."""
     role = "alert" if kind == "problem" else "status"
     return message and h.div(f".notice.{kind}", role=role)[message]
-
-
-def describe_model(
-    info: Callable[[str], ModelInfo | None], model: gr.Dropdown, in_sight: gr.Button
-) -> None:
-    """Has the line below a list of models say what is known of the chosen one, now and when the
-    engine has loaded it."""
-
-    def describe(name: str) -> Any:
-        found = info(name)
-        return gr.update(info=model_description(found)) if found else gr.skip()
-
-    gr.on([model.change, in_sight.click], describe, model, model, **EACH_TIME)
 
 
 def model_description(model: ModelInfo) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Iterable
 from typing import Any
 
 import gradio as gr
@@ -239,7 +240,7 @@ def values_for(options: GenerationOptions) -> list[Any]:
 def _values(options: GenerationOptions) -> dict[str, Any]:
     values = options.to_dict()
     values["early_stopping"] = _word_of(options.early_stopping)
-    values["stop"] = stop_text(options)
+    values["stop"] = stop_text(options.stop)
     values["grammar"] = _grammar_text(options.grammar)
     return values
 
@@ -275,9 +276,9 @@ def stops_from(text: str) -> list[str]:
     ]
 
 
-def stop_text(options: GenerationOptions) -> str:
+def stop_text(stops: Iterable[str]) -> str:
     """The inverse of `stops_from`."""
-    return "\n".join(string.replace("\\", "\\\\").replace("\n", "\\n") for string in options.stop)
+    return "\n".join(string.replace("\\", "\\\\").replace("\n", "\\n") for string in stops)
 
 
 def slider_end(most_new_tokens: int) -> int:

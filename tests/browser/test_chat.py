@@ -78,7 +78,7 @@ def test_two_turns_are_told_kept_and_asked_elsewhere(chat: ChatWindow, engine: F
     rows = chat.at("#history tbody tr")
     rows.nth(1).wait_for()
     rows.first.get_by_role("button", name="Rerun").click()
-    chat.says("#history_notice .problem", "a later turn of a chat")
+    chat.says("#history_notice .problem", "several messages")
 
 
 def test_retry_undo_and_edit(chat: ChatWindow, engine: FakeBackend) -> None:
@@ -104,6 +104,28 @@ def test_retry_undo_and_edit(chat: ChatWindow, engine: FakeBackend) -> None:
     chat.draft_is(SECOND)
     chat.questions_are(FIRST)
     chat.listed_as(f"{FIRST}1 turn", "Another beginning1 turn")
+
+
+def test_an_answer_is_edited_and_the_conversation_goes_on_from_there(
+    chat: ChatWindow, engine: FakeBackend
+) -> None:
+    chat.ask(FIRST)
+    chat.ask(SECOND)
+    edit = chat.at("#chat .chat-edit")
+    edit.first.click()
+    chat.at("#chat .chat-answer textarea").fill("Not this")
+    chat.page.keyboard.press("Escape")
+    chat.answers_are(ANSWER, ANSWER)
+    edit.first.click()
+    chat.at("#chat .chat-answer textarea").fill("In the <b>tree")
+    edit.first.click()
+    chat.answers_are("In the <b>tree")
+    assert "edited" in chat.lines()[0]
+    # What followed stays, in the conversation that it was.
+    chat.listed_as(f"{FIRST}1 turn", f"{FIRST}2 turns")
+    chat.ask(SECOND)
+    assert engine.asked[-1][1][1] == Message("assistant", "In the <b>tree")
+    chat.listed_as(f"{FIRST}2 turns", f"{FIRST}2 turns")
 
 
 def test_what_was_written_is_never_lost(chat: ChatWindow, engine: FakeBackend) -> None:

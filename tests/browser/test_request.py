@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from playwright.sync_api import expect
@@ -41,7 +43,7 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     link = window.page.evaluate(clipboard)
     query = parse_qs(urlsplit(link).query, keep_blank_values=True)
     assert query["prompt"] == [PROMPT]
-    assert query["early_stopping"] == ["never"]
+    assert query["early_stopping"] == ["impossible"]
     assert query["stop"] == ["no such\n\\n\\n"]
     assert len(query) == 18, "every setting, and the mode"
     window.at("#link_runs input").check()
@@ -128,8 +130,8 @@ def test_what_was_written_survives_a_reload(window: Visit, site: ApiPage) -> Non
     window.set_number("temperature", 0.6)
     window.at("#hold input:enabled").check()
     window.set_number("seed", 77)
-    kept = "sessionStorage.getItem('xla-playground-request') ?? '[]'"
-    window.page.wait_for_function(f"JSON.parse({kept}).includes(77)")
+    kept = "sessionStorage.getItem('xla-playground-request') ?? '{}'"
+    window.page.wait_for_function(f"JSON.parse({kept}).seed === 77")
     window.go(f"{site.url}/?tab=playground")  # typed anew
     window.settle()
     window.has_value("#prompt textarea", "Half a thought")
@@ -210,6 +212,95 @@ def test_an_instruct_model_is_asked_messages_or_what_stands_there(
     window.choose_model("gpt2-stories")
     expect(system).to_be_hidden()
     expect(window.at("#raw_prompt")).to_be_hidden()
+
+
+def test_messages_and_variables_are_filled_in_and_kept_as_a_preset(
+    window: Visit, engine: FakeBackend, tmp_path: Path
+) -> None:
+    window.choose_model("talker")
+    window.set_number("max_new_tokens", 12)
+    window.at("#raw_prompt input").uncheck()
+    window.at("#system textarea").fill("")
+    window.at("#messages button", "Add an earlier message").click()
+    window.at("#messages textarea").fill('My name is {{name}}. "Hi" <b>')
+    window.at("#messages button", "Add an earlier message").click()
+    window.at("#messages textarea").last.fill("Hello!")
+    window.at("#messages").get_by_role("button", name="Move up").last.click()
+    window.at("#messages").get_by_role("button", name="Move down").first.click()
+    window.at("#messages button", "Begin the answer").click()
+    window.at("#begins_with textarea").fill("The {{colour}}")
+    window.write("What has {{ Name }}?")
+    expect(window.at("#variables label")).to_have_text(["name", "colour"])
+    window.at("#variables textarea").first.fill('Ada "\\" {{x}}')
+    asked = (
+        Message("user", 'My name is Ada "\\" {{x}}. "Hi" <b>'),
+        Message("assistant", "Hello!"),
+        Message("user", 'What has Ada "\\" {{x}}?'),
+        Message("assistant", "The {{colour}}"),
+    )
+    window.generate()
+    assert engine.asked[-1][1] == asked
+    window.says("#story .story-answer", "The {{colour}} there was a")
+    window.show_code("openai")
+    window.says("#request_code", "Hello!")
+
+    window.at("#answer_as label", has_text="Choice").click()
+    window.at("#answer_choices textarea").fill("yes\nno")
+    window.at("#preset_saving button").first.click()
+    window.at("#preset_name input, #preset_name textarea").fill("About Ada")
+    window.at("#preset_save").click()
+    window.says("#preset_notice .calm", "“About Ada” is saved")
+    window.at("#copy_link").click()
+    window.says("#copy_notice", "Link copied")
+    link = window.page.evaluate("navigator.clipboard.readText()")
+    saved = json.loads(window.saved("#presets_export"))
+    [preset] = saved["presets"]
+    assert preset["messages"][1] == {"role": "assistant", "content": "Hello!"}
+    assert preset["variables"] == {"name": 'Ada "\\" {{x}}'}
+    assert "seed" not in preset, "it is not held"
+
+    def is_there() -> None:
+        window.has_value("#prompt textarea", "What has {{ Name }}?")
+        window.has_value("#begins_with textarea", "The {{colour}}")
+        window.has_value("#answer_choices textarea", "yes\nno")
+        expect(window.at("#messages textarea")).to_have_count(2)
+        window.has_value("#variables textarea >> nth=0", 'Ada "\\" {{x}}')
+        window.at("#answer_as label", has_text="Text").click()
+        window.generate()
+        assert engine.asked[-1][1] == asked
+
+    window.go(link)
+    window.settle()
+    is_there()
+    window.choose_model("gpt2-stories")
+    window.at("#examples button").first.click()
+    window.at("#presets button", has_text="About Ada").click()
+    is_there()
+
+    window.at("#preset_saving button").first.click()
+    window.at("#preset_delete").click()
+    expect(window.at("#presets button", has_text="About Ada")).to_have_count(0)
+    for content, said in (
+        ("GIF89a", "not JSON"),
+        (json.dumps({**saved, "presets": []}), "no presets"),
+        (json.dumps({**saved, "presets": [{**preset, "top_p": 7}]}), "top_p must be from 0 to 1"),
+        (json.dumps(saved), "1 preset imported"),
+        (json.dumps(saved), "1 preset imported"),
+    ):
+        (file := tmp_path / "presets.json").write_text(content, encoding="utf-8")
+        with window.page.expect_file_chooser() as chooser:
+            window.at("#presets_import").click()
+        chooser.value.set_files(file)
+        window.says("#preset_notice", said)
+        if "1 preset" in said:
+            window.at("#presets button", has_text="About Ada").last.wait_for()
+    window.at("#presets button", has_text="About Ada (2)").click()
+    is_there()
+
+    window.page.evaluate("() => { Storage.prototype.setItem = () => { throw Error('full') } }")
+    window.at("#preset_save").click()
+    window.says("#preset_notice .problem", "no room for more presets")
+    window.go()
 
 
 def test_an_option_without_effect_is_switched_off_without_asking_the_server(window: Visit) -> None:

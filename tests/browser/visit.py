@@ -211,7 +211,9 @@ class Visit:
     def import_runs(self, name: str, content: str) -> None:
         """Chooses a file of runs for the history."""
         file = {"name": name, "mimeType": "application/json", "buffer": content.encode()}
-        self.at("input[accept='.json']").first.set_input_files(file)
+        with self.page.expect_file_chooser() as chooser:
+            self.at("#import_json").click()
+        chooser.value.set_files(file)
 
     def overflow(self) -> int:
         """Pixels by which the page is wider than the window."""

@@ -151,6 +151,24 @@ def test_what_was_predicted_of_one_model_is_not_said_of_the_next(model: str, lin
     assert "awaited" in str(answers[0].js)
 
 
+def test_answers_to_two_choices_of_a_model_cannot_cross() -> None:
+    """Each answer of the server to a choice waits for the one before."""
+    page = page_for_chat(admin=True)
+    pickers = {
+        at
+        for at, block in page.blocks.items()
+        if isinstance(block, gr.Dropdown) and "model-choice" in block.elem_classes
+    }
+    assert len(pickers) > 5
+    answers = [
+        (page.blocks[at].elem_id, fn.name, fn.trigger_mode)
+        for fn in page.fns.values()
+        for at, _ in fn.targets
+        if at in pickers and fn.fn is not None
+    ]
+    assert [each for each in answers if each[2] != "always_last"] == []
+
+
 def test_no_event_that_follows_another_is_dropped_while_the_same_one_goes_on() -> None:
     # Gradio's default drops it: a press would switch its button off and never run.
     for fn in page_for_chat(admin=True).fns.values():

@@ -82,10 +82,17 @@ def question(text: str, system: str = "") -> tuple[Message, ...]:
 
 
 def last_text(prompt: Prompt) -> str:
-    """The text to continue, or the last message's; empty for token ids."""
-    if isinstance(prompt, TokenIds):
-        return ""
-    return prompt if isinstance(prompt, str) else prompt[-1].content
+    """The text to continue, or the message to answer; empty for token ids."""
+    if not isinstance(prompt, tuple):
+        return prompt if isinstance(prompt, str) else ""
+    return prompt[-2 if begun_text(prompt) and len(prompt) > 1 else -1].content
+
+
+def begun_text(prompt: Prompt) -> str:
+    """The beginning of the answer that the model continues; empty if there is none."""
+    if isinstance(prompt, tuple) and prompt[-1].role == "assistant":
+        return prompt[-1].content
+    return ""
 
 
 def system_text(prompt: Prompt) -> str | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from playground.context.template import filled_in
 from playground.ui.csv_cells import unguarded
 from playground.ui.markup import clean, quoted
 from xla_backend import InvalidRequest
@@ -25,7 +26,6 @@ MAX_HEADING = 10_000  # characters; csv refuses to look at more than 131,072 in 
 COLUMN = "prompt"
 _SEPARATOR = re.compile(r"sep=(.)(?=[\r\n]|$)", re.IGNORECASE)
 """The line by which Excel is told what stands between cells."""
-_VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 
 
 @dataclass(frozen=True)
@@ -192,16 +192,15 @@ def _filled_in(prompt: str, row: Mapping[str, Any], line: int) -> str:
     if len(variables) < 2:
         return prompt
 
-    def value(match: re.Match[str]) -> str:
-        name = match[1].lower()
-        if name == COLUMN or variables.get(name) is None:
+    def value(name: str) -> str:
+        if name.lower() == COLUMN or variables.get(name.lower()) is None:
             raise InvalidRequest(
-                f"Line {line} has no {quoted(match[1])} for {quoted(match[0])} in its prompt. It "
-                f"has {', '.join(quoted(each) for each in variables if each != COLUMN)}."
+                f"Line {line} has no {quoted(name)} for {{{{{name}}}}} in its prompt. It has "
+                f"{', '.join(quoted(each) for each in variables if each != COLUMN)}."
             )
-        return str(variables[name])
+        return str(variables[name.lower()])
 
-    return _VARIABLE.sub(value, prompt)
+    return filled_in(prompt, value)
 
 
 def _cell(row: list[str], column: int) -> str:

@@ -79,11 +79,17 @@ _Answer = Annotated[str, BeforeValidator(lambda said: "\0".join(map(clean, said.
 
 @dataclass(frozen=True)
 class Turn:
-    """A question and its answer; `figures` is None where an error cut the answer."""
+    """A question and its answer.
+
+    Attributes:
+        figures: None where an error cut the answer.
+        is_edited: whether the visitor has changed the answer since.
+    """
 
     question: Annotated[kinds.Text, Field(max_length=MAX_JSON_CHARACTERS)]
     answer: Annotated[_Answer, Field(max_length=MAX_JSON_CHARACTERS)]
     figures: Figures | None = None
+    is_edited: kinds.Truth = False
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,13 @@ class Conversation:
         """With one more turn."""
         name = self.name or name_for(turn.question)
         return self._changed(turns=(*self.turns, turn), left_out=left_out, name=name)
+
+    def answered(self, turn: int, answer: str) -> Conversation:
+        """With another answer in a turn; where turns followed, as a conversation of its own that
+        goes on from there."""
+        before, edited = self.before(turn), replace(self.turns[turn], answer=answer, is_edited=True)
+        changed = before.after(edited, before.left_out)
+        return changed.branch() if turn < len(self.turns) - 1 else changed
 
     def named(self, name: str) -> Conversation:
         """Under another name; under the first question's where that is blank."""

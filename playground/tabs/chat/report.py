@@ -237,11 +237,15 @@ def _said(shown: h.Node) -> Message:
 
 
 def _answer(turn: Turn) -> h.Node:
-    copy = h.button(".chat-copy", type="button")["Copy"]
+    buttons = [
+        h.button(".chat-copy", type="button")["Copy"],
+        h.button(".chat-edit", type="button")["Edit"],
+    ]
+    edited = turn.is_edited and " · edited"
     if turn.figures is None:
-        retry = h.button(".chat-retry", type="button")["Retry"]
-        return _text(turn.answer), h.p(".chat-line.interrupted")["Interrupted", copy, retry]
-    return _text(turn.answer), h.p(".chat-line")[line(turn.figures), copy]
+        buttons.append(h.button(".chat-retry", type="button")["Retry"])
+        return _text(turn.answer), h.p(".chat-line.interrupted")["Interrupted", edited, buttons]
+    return _text(turn.answer), h.p(".chat-line")[line(turn.figures), edited, buttons]
 
 
 def _has_waited(figures: Figures) -> bool:

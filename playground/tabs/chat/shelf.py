@@ -103,9 +103,7 @@ class Shelf:
         for event in (started, opened, deleted, undone, brought, renamed, followed):
             self.keep_after(event)
         for button, made in ((self._markdown, _markdown), (self._json, _json)):
-            button.click(_exporting(made), self.opened, [self._made, self.notice], **ui.QUIET).then(
-                None, self._made, None, js=ui.SAVE, **ui.QUIET
-            )
+            ui.save_file(button, self._made, self.opened, self.notice, made)
 
     def keep_after(self, event: gr.events.Dependency) -> None:
         """Has the browser keep the open conversation, and shows which there are."""
@@ -183,21 +181,20 @@ class Shelf:
         return {**self._show(conversation), **more, self.notice: ""}
 
 
-def _exporting(made: Callable[[Conversation], dict[str, str]]) -> Callable[[str], tuple[str, str]]:
-    def export(opened: str) -> tuple[str, str]:
-        conversation = readable(opened)
-        if conversation is None or not conversation.turns:
-            return "", ui.notice("There is nothing to export yet.", "calm")
-        return json.dumps(made(conversation)), ""
-
-    return export
+def _begun(opened: str) -> Conversation | None:
+    conversation = readable(opened)
+    return conversation if conversation and conversation.turns else None
 
 
-def _markdown(conversation: Conversation) -> dict[str, str]:
+def _markdown(opened: str) -> ui.File | None:
+    if (conversation := _begun(opened)) is None:
+        return None
     text = conversation_file.to_markdown(conversation)
     return {"name": "chat.md", "type": "text/markdown;charset=utf-8", "text": text}
 
 
-def _json(conversation: Conversation) -> dict[str, str]:
+def _json(opened: str) -> ui.File | None:
+    if (conversation := _begun(opened)) is None:
+        return None
     text = conversation_file.to_json(conversation)
     return {"name": "chat.json", "type": "application/json", "text": text}

@@ -7,12 +7,14 @@ browser keeps beside the open conversation, nor how text is generated.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 import htpy as h
 
+from playground.context.draft import CHAT, Draft, read
 from playground.history import records
 from playground.tabs.chat import report
 from playground.tabs.chat.conversation import (
@@ -25,12 +27,12 @@ from playground.tabs.chat.conversation import (
 from playground.tabs.chat.reading import fitted
 from playground.tabs.chat.runs import ChatRun
 from playground.tabs.chat.shelf import BUSY, Shelf
-from playground.tabs.generate import permalink
 from playground.tabs.generate.examples import defaults_for
 from playground.ui import components as ui
 from playground.ui.families import CHATTING, model_name
 from playground.ui.markup import clean, nothing
 from playground.ui.option_controls import (
+    NAMES,
     OptionControls,
     labelled,
     options_from,
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
     from playground.context.request_fields import RequestFields
 
-ADDRESS = permalink.CHAT
 EXAMPLES = (
     ("Ask a question", "What is the capital of France?"),
     ("Ask for advice", "Give me three tips for a good night's sleep."),
@@ -63,7 +64,8 @@ _ANY_SALT = "any"
 _EMPTY_LINE = "Type a message to see whether it must compile first."
 _COPY_LINK = f"""(opened, text, model, system, ...options) => {{
   const first = (opened && JSON.parse(opened).turns[0]?.question) || text;
-  return ({permalink.copy_script(ADDRESS)})(model, first, system, null, null, ...options, null);
+  const names = {json.dumps(["model", "prompt", "system", *NAMES])};
+  return copyLink("{CHAT}", names, [model, first, system, ...options]);
 }}"""
 
 
@@ -122,6 +124,8 @@ class ChatTab:
             "from the cache.",
             examples=[{"display_text": name, "text": text} for name, text in EXAMPLES],
         )
+        self._edited = gr.Textbox(visible=False)
+        self._is_edited = gr.Button(visible="hidden", elem_id="chat_answer_edited")
         self.notice = ui.html("", "chat_notice")
         with gr.Row(elem_classes="chat-input"):
             self.text = gr.Textbox(
@@ -145,6 +149,7 @@ class ChatTab:
     def _build_settings(self, models: list[ModelInfo]) -> None:
         self.link_notice = ui.html("", "chat_link_notice")
         self.model = ui.model_dropdown(models, "chat_model", is_described=True)
+        self.followed = gr.State(models[0].name)
         others = [model_name(each.name) for each in self._page.models() if not each.is_instruct]
         ui.html(report.not_listed(others))
         self.system = ui.system_prompt("chat_system")
@@ -175,13 +180,11 @@ class ChatTab:
         """Has a button fill the Playground tab's request in with what was asked last."""
         if self.to_playground is None:
             return
+        self._request = request
         self.to_playground.click(
             self._fill_in,
             [self.shelf.opened, self.text, self.model, self.system, *self.controls.inputs],
-            [
-                *(request.linked_model, request.model, request.text, request.system),
-                *(request.is_raw, *request.controls.inputs),
-            ],
+            request.outputs,
             **ui.QUIET,
         ).then(None, None, None, js="() => turnTo('playground')", **ui.QUIET)
 
@@ -191,15 +194,11 @@ class ChatTab:
         ui.empty_on_change(self.notice, changes)
         self.text.change(None, self.text, None, js="keepDraft", **ui.QUIET)
         self.chatbot.example_select(self._take_example, None, self.text, **ui.QUIET)
-        self.model.change(
-            self._follow_model, [*self._settings], [*self.controls.inputs], **ui.EACH_TIME
-        )
-        ui.describe_model(self._page.info, self.model, self._page.in_sight["chat"])
         gr.on(
             [self._page.in_sight["chat"].click, *changes],
-            self._predict,
-            [self.shelf.opened, self._salt, self.text, *self._settings],
-            self.prediction,
+            self._follow,
+            [self.followed, self.shelf.opened, self._salt, self.text, *self._settings],
+            [self.followed, self.prediction, self.model, *self.controls.inputs],
             **ui.LATEST,
         )
         shown = [
@@ -265,7 +264,15 @@ class ChatTab:
             ],
             **ui.QUIET,
         )
-        self.shelf.keep_after(undone)
+        answered = self._is_edited.click(
+            self._edit_answer,
+            [self._edited, self.shelf.opened],
+            [self.shelf.opened, self.shelf.name, self.chatbot, self.strip, self.notice],
+            js="(_, opened) => [editedAnswer(), opened]",
+            **ui.QUIET,
+        )
+        for event in (undone, answered):
+            self.shelf.keep_after(event)
         ui.say_stopping(self.stop)
         self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
 
@@ -303,26 +310,29 @@ class ChatTab:
         Of an answer that the reload has cut, `asked` is the question and `cut` what was written.
         """
         query = {name: str(text) for name, text in dict(request.query_params).items()}
-        is_linked = query.get("tab") == ADDRESS and not is_reload
-        models = [model.name for model in self._page.models() if model.is_instruct]
-        link = permalink.read(query if is_linked else {}, models, self.controls.ranges)
-        problem = permalink.problem(link)
-        updates: ui.Updates = {self.link_notice: ui.notice(problem), self._salt: salt}
+        is_linked = query.get("tab") == CHAT and not is_reload
+        models = [model for model in self._page.models() if model.is_instruct]
+        link = read(query if is_linked else {}, models, self.controls.ranges)
+        updates: ui.Updates = {
+            self.link_notice: ui.notice(link.problem("link")),
+            self._salt: salt,
+        }
         if not link.is_empty:
-            model = link.model or models[0]
+            said = link.settings
+            model = said.get("model", models[0].name)
             options = self._defaults(model).replace(**link.options)
-            linked = Conversation(model, link.system or "", options)
+            linked = Conversation(model, said.get("system", ""), options)
             return {
                 **updates,
                 **self._show(linked),
                 **self._set(linked),
-                self.text: link.prompt or "",
+                self.text: said.get("prompt", ""),
                 self.controls.hold: "seed" in link.options,
             }
         # Each window begins one of its own, under an id of its own.
         found = readable(kept)
         shown = self._set(found) if found else {}
-        opened = found or Conversation(models[0])
+        opened = found or Conversation(models[0].name)
         if asked and cut:
             opened = opened.after(Turn(clean(asked), clean(cut)), opened.left_out)
         shown |= self._show(opened)
@@ -334,24 +344,41 @@ class ChatTab:
     def _defaults(self, model: str) -> GenerationOptions:
         return self._page.limits.within(defaults_for(self._page.info(model)))
 
-    def _follow_model(self, *settings: Any) -> Any:
+    def _follow(
+        self, followed: str, opened: str, salt: str, text: str, model: str, *settings: Any
+    ) -> ui.Updates:
+        """All that follows a change, in one answer: those of two models chosen one after the other
+        would else come in any order."""
+        info = self._page.info(model)
+        return {
+            self.followed: model,
+            self.prediction: self._predict(opened, salt, text, model, *settings),
+            self.model: gr.update(info=ui.model_description(info)) if info else gr.skip(),
+            **(self._recommended(model, settings[3:]) if model != followed else {}),
+        }
+
+    def _recommended(self, model: str, values: tuple[Any, ...]) -> ui.Updates:
         """The options that a model's makers recommend, unless the visitor has set others."""
-        name, _, _, _, *values = settings
         try:
-            options = options_from(tuple(values)).replace(seed=0)
+            options = options_from(values).replace(seed=0)
         except BackendError:  # The visitor is still typing a number.
-            return [gr.skip()] * len(values)
+            return {}
         known = [self._defaults(each.name) for each in self._page.models() if each.is_instruct]
         if options not in known:
-            return [gr.skip()] * len(values)
-        return values_for(self._defaults(str(name)))
+            return {}
+        own = values_for(self._defaults(model))
+        return dict(zip(self.controls.inputs, own, strict=True))
 
     def _fill_in(
         self, opened: str, text: str, model: str, system: str, *options: Any
-    ) -> tuple[Any, ...]:
+    ) -> ui.Updates:
         conversation = readable(opened)
         asked = [turn.question for turn in conversation.turns] if conversation else []
-        return model, model, text or (asked[-1] if asked else gr.skip()), system, False, *options
+        settings = {"model": model, "system": system or ""}
+        if said := text or "".join(asked[-1:]):
+            settings["prompt"] = said
+        updates = self._request.filled_in(Draft(settings).whole(), GenerationOptions())
+        return updates | dict(zip(self._request.controls.inputs, options, strict=True))
 
     def _predict(self, opened: str, salt: str, text: str, *settings: Any) -> str:
         if not text.strip():
@@ -440,6 +467,18 @@ class ChatTab:
                 self.chatbot: report.messages(shown) if shown else gr.skip(),
                 self.text: text or asked,
             }
+
+    def _edit_answer(self, edited: str, opened: str, request: gr.Request) -> ui.Updates:
+        """Puts another answer in a turn's place, from where the conversation goes on."""
+        conversation = readable(opened)
+        if self._page.runs.of(str(request.session_hash)) is not None:
+            return {self.notice: ui.notice(BUSY)}
+        try:
+            turn, answer = json.loads(edited)
+            assert conversation is not None and isinstance(answer, str)
+            return {**self._show(conversation.answered(int(turn), clean(answer))), self.notice: ""}
+        except (ValueError, TypeError, IndexError, AssertionError):  # no script of this page
+            return {self.notice: gr.skip()}
 
     def _begin(
         self, request: gr.Request, before: Conversation, question: str, salt: str

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.ui.components import QUIET, Field, Updates, name_buttons
+from playground.context.draft import ANSWERS, CHOICE, JSON, TEXT, YES_NO
+from playground.ui.components import QUIET, name_buttons
 from xla_backend import InvalidRequest
 from xla_backend.interface.decisions import Question
 
 if TYPE_CHECKING:
     from playground.ui.option_controls import OptionControls
-
-TEXT, JSON, CHOICE, YES_NO = KINDS = ("Text", "JSON", "Choice", "Yes or no")
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -79,7 +78,7 @@ class AnswerAs:
             is_written: whether an answer is always a text or JSON.
         """
         self.kind = gr.Radio(
-            [TEXT, JSON] if is_written else list(KINDS),
+            [TEXT, JSON] if is_written else list(ANSWERS),
             value=TEXT,
             label="Answer as",
             info="JSON follows a schema."
@@ -111,11 +110,6 @@ class AnswerAs:
         )
         self._asked = [self.choices, self.questions]
 
-    @property
-    def inputs(self) -> list[Field]:
-        """What `asked` reads."""
-        return [self.kind, *self._asked]
-
     def connect(self, controls: OptionControls) -> None:
         """Shows the fields of the chosen kind. A form that a link or an earlier run has is JSON."""
         self._schema = controls.grammar
@@ -135,13 +129,6 @@ class AnswerAs:
             **QUIET,
         )
         self._schemas.click(lambda place: texts[place], self._schemas, self._schema, **QUIET)
-
-    def asking(self, questions: tuple[str, ...]) -> Updates:
-        """The fields for these questions, each with yes or no; for a text where there are none."""
-        return {
-            self.kind: YES_NO if questions else TEXT,
-            self.questions: "\n".join(questions),
-        }
 
     def asked(self, values: Mapping[Any, Any]) -> tuple[Question, ...]:
         """The questions that are asked about the prompt; none where it is to be answered.

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.tabs.generate import permalink
+from playground.context.draft import CHAT, SIDES, Draft, read
 from playground.tabs.generate.examples import examples_for
 from playground.ui.components import PRESS, QUIET, Updates, html, notice
 from playground.ui.families import Family, family_of
-from xla_backend import BackendError, Prompt
+from xla_backend import Prompt
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -55,73 +55,49 @@ class LinkedRequest:
         self._page.load(
             self._restore,
             [self._before, self._is_reload, self._cut],
-            [self.notice, self.model, self._run, *fields.inputs, *result],
+            [self.notice, self._run, *fields.outputs, *result],
             js="() => requestBefore()",
             **QUIET,
         ).then(None, self._run, None, js=PRESS, **QUIET)
         # The visitor has moved on: the complaint about the link goes.
         generate.click(None, None, self.notice, js="() => ''", **QUIET)
 
+    def read(self, values: object) -> Draft:
+        """Settings from outside, as this page can have them."""
+        known = values if isinstance(values, dict) else {}
+        return read(known, self._page.models(), self._fields.controls.ranges)
+
+    def whole(self, draft: Draft) -> Updates:
+        """Updates that set the whole request: where a draft says nothing, as the page begins."""
+        models = self._page.models()
+        first = models[0].name if models else None
+        name = draft.settings.get("model", first)
+        example = examples_for(self._page.info(str(name)))[0]
+        settings = {"model": name, "prompt": example.prompt, **draft.whole().settings}
+        options = self._page.limits.within(example.options)
+        return self._fields.filled_in(Draft(settings, draft.options), options)
+
     def _restore(self, before: str, is_reload: bool, cut: str, request: gr.Request) -> Updates:
-        models = {model.name: model for model in self._page.models()}
-        first, fields = next(iter(models), None), self._fields
         query = {name: str(text) for name, text in dict(request.query_params).items()}
-        if query.get("tab") in (permalink.CHAT, permalink.SIDES):
-            query = {}
-        link = permalink.read(query, list(models), fields.controls.ranges)
-        written = self._written(before, list(models))
-        updates: Updates
-        if written and (is_reload or (link.is_empty and not link.problems)):
-            name = written[fields.model]
-            of_link = name if name != first else None
-            updates = {**written, self.notice: "", self.model: of_link, self._run: False}
-            if cut:
-                text, is_raw = str(written[fields.text]), bool(written[fields.is_raw])
-                prompt = self._page.prompt(name, text, is_raw=is_raw)
-                family = family_of(models[name], is_raw=isinstance(prompt, str))
-                updates |= self._interrupted(prompt, cut, family)
-            return updates
-        problem = permalink.problem(link)
+        link = self.read({} if query.get("tab") in (CHAT, SIDES) else query)
+        written = self._written(before)
+        is_empty = link.is_empty and not link.problems
+        if "model" in written.settings and (is_reload or is_empty):
+            updates = {self.notice: "", self._run: False, **self.whole(written)}
+            return {**updates, **(self._cut_short(updates, cut) if cut else {})}
+        problem = link.problem("link")
         updates = {self.notice: notice(problem), self._run: link.run and not problem}
-        if link.is_empty:
-            return {**updates, self.model: None}
-        name = link.model or first
-        example = examples_for(models.get(str(name)))[0]
-        options = self._page.limits.within(example.options).replace(**link.options)
-        return {
-            **updates,
-            self.model: name if name != first else None,
-            fields.model: name,
-            fields.text: example.prompt if link.prompt is None else link.prompt,
-            fields.system: link.system or "",
-            fields.is_raw: bool(link.raw),
-            fields.exact_key: bool(link.exact_key),
-            fields.controls.hold: "seed" in link.options,
-            **fields.of_options(options),
-        }
+        return updates if link.is_empty else {**updates, **self.whole(link)}
 
-    def _written(self, before: str, models: list[str]) -> Updates:
-        """What was written in the fields.
+    def _written(self, before: str) -> Draft:
+        """What was written in the fields, as far as it can be read: a browser may bring anything,
+        and a visitor may have left a number half typed."""
+        try:
+            return self.read(json.loads(before))
+        except (ValueError, TypeError, RecursionError):
+            return Draft()
 
-        Empty where there is nothing, or nothing that fits: a browser may bring anything.
-        """
-        fields = self._fields
-        try:
-            values: Updates = dict(zip(fields.inputs, json.loads(before), strict=True))
-        except (ValueError, TypeError):
-            return {}
-        # A field that was never in sight has no value.
-        switches = (fields.controls.hold, fields.is_raw, fields.exact_key)
-        are_kinds = (
-            isinstance(values[fields.text], str)
-            and isinstance(values[fields.system], str | None)
-            and all(isinstance(values[switch], bool) for switch in switches)
-        )
-        if not are_kinds or values[fields.model] not in models:
-            return {}
-        try:
-            fields.options(values)
-        except (ValueError, TypeError, BackendError):  # the text is worth more than they are
-            for control in fields.controls.inputs:
-                del values[control]
-        return values
+    def _cut_short(self, updates: Updates, text: str) -> Updates:
+        prompt = self._fields.prompt(updates)
+        model = self._page.info(updates[self._fields.settings["model"]])
+        return self._interrupted(prompt, text, family_of(model, is_raw=isinstance(prompt, str)))

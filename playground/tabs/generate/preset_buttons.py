@@ -1,45 +1,148 @@
-"""The presets beside the options.
+"""The presets beside the options: the page's own, and those that a visitor keeps in the browser.
 
-Knows the components. Must not know what a preset sets.
+Knows the components and the file of presets. Must not know what a preset sets. A visitor's presets
+lie in the browser, as a link has them: `ui/assets/request.js` reads and writes them.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from playground.tabs.generate.presets import PRESETS, first_call
-from playground.ui.components import QUIET, Updates, name_buttons
-from xla_backend import BackendError, GenerationOptions
+import gradio as gr
+
+from playground.context.json_file import JsonFile
+from playground.tabs.generate.presets import FIRST_CALL, PRESETS, first_call
+from playground.ui import components as ui
+from playground.ui.markup import clean, quoted
+from playground.ui.quantities import count
+from xla_backend import BackendError, GenerationOptions, InvalidRequest
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
     from playground.context.request_fields import RequestFields
+    from playground.tabs.generate.linked_request import LinkedRequest
+
+FILE = JsonFile("xla-playground-presets", "presets", "Export JSON", 2**20)
+MAX_NAME = 60
 
 
 class PresetButtons:
     """Builds the buttons where it is created."""
 
-    def __init__(self, page: PageContext) -> None:
-        self._page = page
-        self._buttons = name_buttons([preset.name for preset in PRESETS], "Presets", "presets")
+    def __init__(self, page: PageContext, link: LinkedRequest) -> None:
+        self._page, self._link = page, link
+        self._buttons = ui.name_buttons([*PRESETS], "Presets", "presets")
+        with gr.Accordion("Save as a preset", open=False, elem_id="preset_saving"):
+            self._name = gr.Textbox(
+                label="Name",
+                info="Model, prompt, messages, options and form of the answer, kept in this "
+                "browser.",
+                max_lines=1,
+                max_length=MAX_NAME,
+                elem_id="preset_name",
+            )
+            with gr.Row(elem_classes="chat-actions"):
+                self._save = ui.small_button("Save", "preset_save")
+                self._delete = ui.small_button("Delete", "preset_delete")
+                self._export = ui.small_button("Export JSON", "presets_export")
+                self._upload = ui.import_button("presets_import", min_width=90)
+        self.notice = ui.html("", "preset_notice")
+        self._chosen = gr.Textbox(visible=False)
+        self._arrived = gr.Button(visible="hidden", elem_id="presets_are_new")
 
     def connect(self, request: RequestFields) -> None:
-        """Has each button set the options of its preset."""
+        """Has each button do what it says."""
         self._request = request
-        outputs = [request.exact_key, *request.controls.inputs]
-        self._buttons.click(self._set, {self._buttons, *request.inputs}, outputs, **QUIET)
+        inputs = sorted([self._buttons, self._chosen, *request.inputs], key=lambda each: each._id)
+        places = [inputs.index(each) for each in (self._buttons, self._chosen)]
+        self._buttons.click(
+            self._set,
+            {*inputs},
+            [self.notice, self._name, *request.outputs],
+            js=f"(...values) => choosePreset(values, {places})",
+            **ui.QUIET,
+        )
+        kept = [self.notice, self._buttons]
+        own = json.dumps([*PRESETS])
+        gr.on(
+            [self._page.load, self._arrived.click],
+            None,
+            None,
+            self._buttons,
+            js=f"() => presetButtons({own})",
+            **ui.QUIET,
+        )
+        settings = [*request.settings.values()]
+        self._save.click(
+            None, [self._name, request.controls.hold, *settings], kept, js="savePreset", **ui.QUIET
+        )
+        self._delete.click(None, self._name, kept, js="deletePreset", **ui.QUIET)
+        header = FILE.written({"presets": []})
+        self._export.click(None, None, self.notice, js=f"() => exportPresets({header})", **ui.QUIET)
+        self._upload.upload(
+            self._import, self._upload, [self.notice, self._chosen], **ui.QUIET
+        ).then(None, [self.notice, self._chosen], kept, js="keepPresets", **ui.QUIET)
 
-    def _set(self, values: dict[Any, Any]) -> Updates:
-        preset = PRESETS[values[self._buttons]]
+    def _set(self, values: dict[Any, Any]) -> ui.Updates:
+        if values[self._chosen]:
+            return self._set_kept(json.loads(values[self._chosen]))
+        name, preset = [*PRESETS.items()][values[self._buttons]]
         try:
             before = self._request.options(values)
         except BackendError:  # A field is empty.
             before = GenerationOptions()
-        options = preset.change(before)
-        if preset.exact_key:
-            model, prompt = values[self._request.model], self._request.prompt(values)
+        options = before.replace(**preset.options)
+        if name == FIRST_CALL:
+            model = values[self._request.settings["model"]]
+            prompt = self._request.prompt(values)
             options = first_call(self._page.backend, model, prompt, options)
         return {
-            self._request.exact_key: preset.exact_key,
+            self.notice: "",
+            self._request.settings["exact_key"]: preset.settings["exact_key"],
             **self._request.of_options(self._page.limits.within(options)),
         }
+
+    def _set_kept(self, preset: dict[str, Any]) -> ui.Updates:
+        name = preset.pop("name")
+        draft = self._link.read(preset)
+        return {
+            self.notice: ui.notice(draft.problem("preset")),
+            self._name: name,
+            **self._link.whole(draft),
+        }
+
+    def _import(self, path: str) -> tuple[str, str]:
+        """Checks a file of presets; the browser then keeps them."""
+        try:
+            presets, problems = self.read(FILE.uploaded(path))
+        except BackendError as error:
+            return ui.notice(str(error)), "[]"
+        sentences = [f"{count(len(presets), 'preset')} imported.", *problems]
+        kind = "problem" if problems else "calm"
+        return ui.notice(" ".join(sentences), kind), json.dumps(presets)
+
+    def read(self, data: bytes) -> tuple[list[dict[str, Any]], list[str]]:
+        """The presets of a file, and a sentence about each that has a mistake and is left out.
+
+        Raises:
+            InvalidRequest: it is another kind of file.
+        """
+        entries = FILE.read(data).get("presets")
+        if not isinstance(entries, list) or not entries:
+            raise InvalidRequest("The file has no presets. Nothing was changed.")
+        presets: list[dict[str, Any]] = []
+        problems: list[str] = []
+        for number, entry in enumerate(entries, 1):
+            values = dict(entry) if isinstance(entry, dict) else {}
+            name = values.pop("name", None)
+            if not isinstance(name, str) or not 0 < len(clean(name).strip()) <= MAX_NAME:
+                problems.append(f"Preset {number} has no name of up to {MAX_NAME} characters.")
+                continue
+            # Whether its model is offered is said when it is chosen: another page may offer it.
+            wrong = self._link.read({k: v for k, v in values.items() if k != "model"}).problems
+            if wrong:
+                problems.append(f"{quoted(name)} is left out: {' '.join(wrong)}")
+            else:
+                presets.append({"name": clean(name).strip(), **values})
+        return presets, problems

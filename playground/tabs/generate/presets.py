@@ -1,4 +1,4 @@
-"""Presets: sets of options that one click chooses.
+"""The page's own presets: options that one click chooses.
 
 Knows which options each one changes; the others stay. Must not know components.
 """
@@ -6,48 +6,31 @@ Knows which options each one changes; the others stay. Must not know components.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from playground.context.draft import Draft
 from playground.ui.option_controls import MAX_NEW_TOKENS
 from xla_backend import BackendError, BucketRules, CacheOutcome, GenerationOptions
 
 if TYPE_CHECKING:
     from xla_backend import Prompt, ServedBackend
 
+FIRST_CALL = "Show a first call"
 MORE_BEAMS = (1, 2, 3, 4, 5, 6, 7, 8)
 
 
-@dataclass(frozen=True)
-class Preset:
-    """Options under a name.
-
-    Attributes:
-        name: what the button says.
-        change: returns the changed options.
-        exact_key: whether a larger function may not serve.
-    """
-
-    name: str
-    change: Callable[[GenerationOptions], GenerationOptions]
-    exact_key: bool = False
+def _options(exact_key: bool = False, **options: float) -> Draft:
+    return Draft({"exact_key": exact_key}, options)
 
 
-PRESETS = (
-    Preset("Greedy", lambda options: options.replace(num_beams=1, temperature=0.0)),
-    Preset(
-        "Sampled",
-        lambda options: options.replace(num_beams=1, temperature=0.8, top_k=50, top_p=0.95),
+PRESETS = {
+    "Greedy": _options(num_beams=1, temperature=0.0),
+    "Sampled": _options(num_beams=1, temperature=0.8, top_k=50, top_p=0.95),
+    "4 beams": _options(
+        num_beams=4, temperature=0.0, length_penalty=1.0, prompt_lookup_num_tokens=0
     ),
-    Preset(
-        "4 beams",
-        lambda options: options.replace(
-            num_beams=4, temperature=0.0, length_penalty=1.0, prompt_lookup_num_tokens=0
-        ),
-    ),
-    Preset("Show a first call", lambda options: options, exact_key=True),
-)
+    FIRST_CALL: _options(exact_key=True),
+}
 
 
 def first_call(

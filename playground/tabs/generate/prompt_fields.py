@@ -1,6 +1,7 @@
-"""The fields of a prompt: its text and, for an instruct model, the system prompt and the template.
+"""The fields of a prompt: its text, its variables and, for an instruct model, the other messages.
 
 Knows the components, and what each family calls its input. Must not know what they start.
+`ui/assets/request.js` draws the two editors.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Any
 
 import gradio as gr
 
-from playground.ui.components import system_prompt
+from playground.context.template import VARIABLE
+from playground.ui.components import QUIET, Field, system_prompt
 from playground.ui.families import family_of
 from xla_backend import ModelInfo
 
@@ -19,7 +21,10 @@ class PromptFields:
 
     Attributes:
         text: the text to continue or to answer.
+        variables: values of `{{name}}` in the texts, as JSON.
         system: how the model is to answer.
+        messages: those before the text, as JSON.
+        begins_with: the beginning of the answer.
         is_raw: whether the text is continued as it stands, without the chat template.
     """
 
@@ -33,14 +38,29 @@ class PromptFields:
             placeholder=family.placeholder,
             elem_id="prompt",
         )
+        self.variables = _editor("variables", "editVariables")
         is_instruct = model is not None and model.is_instruct
         with gr.Column(visible=is_instruct, elem_classes="instruct") as self.of_instruct:
             self.system = system_prompt("system")
+            self.messages = _editor("messages", "editMessages")
+            self.begins_with = gr.Textbox(
+                label="The answer begins with",
+                lines=1,
+                max_lines=4,
+                placeholder="The model goes on from here",
+                elem_id="begins_with",
+            )
             self.is_raw = gr.Checkbox(
                 label="Raw prompt: no chat template, the model continues the text",
                 elem_id="raw_prompt",
                 container=False,
             )
+
+    def connect(self) -> None:
+        """Has a field for each variable of the texts; in the browser alone."""
+        texts: list[Field] = [self.text, self.system, self.messages, self.begins_with]
+        find = f"(...texts) => showVariables(texts, /{VARIABLE.pattern}/g)"
+        gr.on([text.change for text in texts], None, texts, None, js=find, **QUIET)
 
     def of_model(self, model: ModelInfo) -> dict[gr.blocks.Block, dict[str, Any]]:
         """The fields as they are for another model. What the visitor wrote stays."""
@@ -49,3 +69,14 @@ class PromptFields:
             self.text: gr.update(label=family.input_label, placeholder=family.placeholder),
             self.of_instruct: gr.update(visible=model.is_instruct),
         }
+
+
+def _editor(elem_id: str, script: str) -> gr.HTML:
+    """A component whose value is what a script of the page has edited."""
+    return gr.HTML(
+        "",
+        html_template="<div></div>",
+        elem_id=elem_id,
+        apply_default_css=False,
+        js_on_load=f"{script}(element.firstElementChild, props, watch, () => trigger('change'))",
+    )

@@ -19,7 +19,7 @@ from playground.ui.outcomes import MEANING, badge, ended_by
 from playground.ui.report_parts import PHASE_NAMES, QUEUE_HINT, trace_link
 from xla_backend import CacheKey, GenerationResult, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
-from xla_backend.interface.prompt import last_text, system_text
+from xla_backend.interface.prompt import begun_text, last_text, system_text
 from xla_backend.interface.trace import TracedRequest
 
 _PHASE_HINTS = {  # that of prefill is the family's
@@ -39,6 +39,7 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
     An answer to messages is Markdown once it is finished.
     """
     given: h.Node = h.span(".story-prompt")[last_text(prompt)]
+    text = begun_text(prompt) + text
     new: h.Node = h.span(".story-new")[text], caret(writing)
     if not isinstance(prompt, str) and not writing:
         new = h.div(".story-new.markdown", data_text=text)[answer(text)]

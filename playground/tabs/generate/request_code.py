@@ -15,7 +15,7 @@ from typing import Any, Literal
 from xla_backend import BucketRules, GenerationOptions, ModelInfo, Prompt
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, HUB_MODELS
-from xla_backend.interface.prompt import last_text, system_text
+from xla_backend.interface.prompt import begun_text, last_text, system_text
 
 SHORTEST = BucketRules().padded_lengths[0]
 _NOT_IN_TENSORFLOW = (
@@ -112,9 +112,15 @@ def library_code(request: CodeRequest) -> str:
     is_known = source != "hub" or name in HUB_MODELS
     values = _changed(request.options)
     prompt, asks = _quoted(last_text(request.prompt)), ""
-    if (system := system_text(request.prompt)) is not None:
+    if _is_question(request.prompt):
+        system = system_text(request.prompt)
         prompt = f"question({', '.join([prompt, *([_quoted(system)] if system else [])])})"
         asks = ", question"
+    elif isinstance(request.prompt, tuple):
+        lines = (
+            f"        Message({_quoted(m.role)}, {_quoted(m.content)}),\n" for m in request.prompt
+        )
+        prompt, asks = f"(\n{''.join(lines)}    )", ", Message"
     imports = [f"from xla_backend import Backend, GenerationOptions{asks}"]
     registry = ""
     if not is_known:
@@ -137,6 +143,8 @@ backend.close()"""
 
 def client_code(request: CodeRequest) -> str:
     """This page as a service, from Python."""
+    if isinstance(request.prompt, tuple) and not _is_question(request.prompt):
+        return "# This endpoint takes one question. See the code for openai, which takes messages."
     return f"""\
 # pip install gradio_client
 from gradio_client import Client
@@ -221,12 +229,17 @@ def _prompt_lines(prompt: Prompt) -> str:
         f'    {{"role": {_quoted(each.role)}, "content": {_quoted(each.content)}}},\n'
         for each in prompt
     )
+    ends = "continue_final_message" if begun_text(prompt) else "add_generation_prompt"
     return (
         f"messages = [\n{messages}]\n"
-        "prompt = tokenizer.apply_chat_template(\n"
-        "    messages, tokenize=False, add_generation_prompt=True\n"
-        ")"
+        f"prompt = tokenizer.apply_chat_template(messages, tokenize=False, {ends}=True)"
     )
+
+
+def _is_question(prompt: Prompt) -> bool:
+    """Whether the prompt is one message of a user, with or without a system prompt."""
+    roles = [message.role for message in prompt] if isinstance(prompt, tuple) else []
+    return roles in (["user"], ["system", "user"])
 
 
 def _parameters(request: CodeRequest) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 import htpy as h
 
+from playground.context.draft import TEXT, YES_NO
 from playground.context.request_fields import RequestFields
 from playground.context.runs import Run, Shown
 from playground.history import records
@@ -35,7 +36,7 @@ from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.tabs.generate.view_code import ViewCode
 from playground.ui import components as ui
 from playground.ui.families import Family, family_of
-from playground.ui.option_controls import IN_SIGHT, OptionControls, labelled, with_seed
+from playground.ui.option_controls import IN_SIGHT, NAMES, OptionControls, labelled, with_seed
 from playground.ui.prediction_line import (
     awaited_prediction_line,
     no_prediction_line,
@@ -72,7 +73,7 @@ class PlaygroundTab:
             with gr.Column(elem_classes="card area-result"):
                 self._build_result()
             with gr.Column(elem_classes="card area-options"):
-                self.presets = PresetButtons(page)
+                self.presets = PresetButtons(page, self.link)
                 self.answer = AnswerAs()
                 self.controls = OptionControls(
                     page.limits.within(examples_for(self._first)[0].options),
@@ -95,14 +96,24 @@ class PlaygroundTab:
             self.entries_sent = gr.State(None)
         self.fields = RequestFields(
             page,
-            self.model,
-            self.prompt.text,
-            self.prompt.system,
-            self.prompt.is_raw,
-            self.exact_key,
+            {
+                "model": self.model,
+                "prompt": self.prompt.text,
+                "system": self.prompt.system,
+                "messages": self.prompt.messages,
+                "begins_with": self.prompt.begins_with,
+                "raw": self.prompt.is_raw,
+                "variables": self.prompt.variables,
+                "exact_key": self.exact_key,
+                "questions": self.answer.questions,
+                "answer_as": self.answer.kind,
+                "choices": self.answer.choices,
+                **dict(zip(NAMES, self.controls.inputs, strict=True)),
+            },
             self.controls,
             self.link.model,
         )
+        self.prompt.connect()
         self.presets.connect(self.fields)
         self.walkthrough.connect(
             {*self.fields.inputs}, self.fields.asked, self.stop, self.notice, self.generate
@@ -121,6 +132,7 @@ class PlaygroundTab:
         examples = examples_for(self._first)
         self.link = LinkedRequest(self._page)
         self.model = ui.model_dropdown(self._page.models(), "model", is_described=True)
+        self.followed = gr.State(self._first.name if self._first else None)
         self.prompt = PromptFields(self._first, examples[0].prompt)
         with gr.Row(elem_classes="actions within-reach"):
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
@@ -156,34 +168,20 @@ class PlaygroundTab:
         self.shown = gr.State(None)
 
     def _connect_request(self) -> None:
-        asked, form = [*self.fields.inputs, *self.answer.inputs], self.view_code.form
-        inputs = sorted([*asked, form], key=lambda field: field._id)
-        kept = [inputs.index(field) for field in self.fields.inputs]
-        changes = [field.change for field in asked]
+        form, fields = self.view_code.form, self.fields
+        changes = [field.change for field in fields.inputs]
+        inputs = sorted(
+            [self.shown, self.origin, self.followed, fields.linked_model, form, *fields.inputs],
+            key=lambda each: each._id,
+        )
+        places = [
+            inputs.index(field) for field in (fields.controls.hold, *fields.settings.values())
+        ]
         ui.await_prediction(self.prediction, self.model)
         ui.empty_on_change(self.notice, changes)
-        self.model.change(
-            self._follow_model,
-            {self.shown, self.origin, self.link.model, *self.fields.inputs},
-            [
-                self.link.model,
-                self.prompt.text,
-                self.prompt.of_instruct,
-                self.examples,
-                self.story,
-                self.tokens,
-                self.report,
-                *self.controls.inputs,
-            ],
-            **ui.EACH_TIME,
-        )
-        ui.describe_model(self._page.info, self.model, self._page.in_sight["playground"])
-        self.examples.click(
-            self._fill_in,
-            [self.examples, self.model],
-            [self.prompt.text, *self.answer.inputs, *self.controls.inputs],
-            **ui.QUIET,
-        )
+        self.examples.click(self._fill_in, [self.examples, self.model], fields.inputs, **ui.QUIET)
+        # All that follows a change is one answer: those of two models chosen one after the other
+        # would else come in any order.
         gr.on(
             [
                 self._page.in_sight["playground"].click,
@@ -193,15 +191,19 @@ class PlaygroundTab:
             ],
             self._follow_request,
             {*inputs},
-            [self.prediction, self.view_code.code],
-            js=f"(...values) => (keepRequest({kept}.map((place) => values[place])), values)",
+            [
+                *(self.prediction, self.view_code.code, self.followed, fields.linked_model),
+                *(self.model, self.prompt.text, self.prompt.of_instruct, self.examples),
+                *(self.story, self.tokens, self.report, *self.controls.inputs),
+            ],
+            js=f"(...values) => keepRequest(values, {places})",
             **ui.LATEST,
         )
 
     def _connect_run(self) -> None:
         self.generate.click(
             self._begin,
-            {*self.fields.inputs, *self.answer.inputs},
+            {*self.fields.inputs},
             [
                 *(self.notice, self.story, self.report, self.generate, self.stop),
                 *(self.walkthrough.button, self.controls.seed),
@@ -257,16 +259,17 @@ class PlaygroundTab:
     def _family(self, name: str, prompt: Prompt = ()) -> Family:
         return family_of(self._page.info(name), is_raw=isinstance(prompt, str))
 
-    def _follow_model(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
-        """The chosen model's description and examples. What the visitor typed or set stays."""
+    def _follow_model(self, session: str, values: dict[Any, Any]) -> ui.Updates:
+        """The chosen model's words and examples. What the visitor typed or set stays."""
         name, prompt = values[self.model], values[self.prompt.text]
         model = self._page.info(name)
-        if model is None:
-            return {self.link.model: gr.skip()}
+        if model is None or name == values[self.followed]:
+            return {}
         family, examples = family_of(model), examples_for(model)
         own = [examples]
         is_linked = name == values[self.link.model]
         updates: ui.Updates = {
+            self.followed: name,
             self.link.model: None,
             **self.prompt.of_model(model),
             self.examples: gr.Dataset(
@@ -288,7 +291,7 @@ class PlaygroundTab:
             updates |= self.fields.of_options(limits.within(own_options))
         # Below a text that was cut stands that it was; there is no result of it.
         is_empty = values[self.shown] is None and not values[self.origin]
-        if is_empty and self._page.runs.of(str(request.session_hash)) is None:
+        if is_empty and self._page.runs.of(session) is None:
             updates[self.story] = empty_story(family)
             updates[self.tokens] = empty_token_view(family)
             updates[self.report] = empty_report(family)
@@ -296,10 +299,13 @@ class PlaygroundTab:
 
     def _fill_in(self, index: int, model: str) -> ui.Updates:
         example = examples_for(self._page.info(model))[index]
+        answer = YES_NO if example.questions else TEXT
+        settings = {"prompt": example.prompt, "answer_as": answer}
+        if example.questions:
+            settings["questions"] = "\n".join(example.questions)
         options = self.fields.of_options(self._page.limits.within(example.options))
         del options[self.controls.seed]  # An example names none.
-        form = self.answer.asking(example.questions)
-        return {self.prompt.text: example.prompt, **form, **options}
+        return {**{self.fields.settings[name]: each for name, each in settings.items()}, **options}
 
     def _look_at_engine(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
@@ -314,9 +320,12 @@ class PlaygroundTab:
         return str(h.fragment[cached_functions_table(self._backend.cached_functions()), mark])
 
     def _follow_request(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
+        model = self._page.info(values[self.model])
         return {
             self.prediction: self._predict(values),
             self.view_code.code: self.view_code.written(values, request),
+            self.model: gr.update(info=ui.model_description(model)) if model else gr.skip(),
+            **self._follow_model(str(request.session_hash), values),
         }
 
     def _predict(self, values: dict[Any, Any]) -> str:
@@ -360,7 +369,7 @@ class PlaygroundTab:
             run = Run(asked.model, asked.prompt, asked.options, asked.exact_key)
             return run, asked.holds_seed
         options = GenerationOptions(max_new_tokens=1, seed=asked.options.seed)
-        text = values[self.prompt.text]
+        text = self.fields.text(values)
         return Run(asked.model, text, options, questions=questions), asked.holds_seed
 
     def _predicted(self, run: Run) -> Prediction:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.tabs.generate import permalink
 from playground.tabs.generate.request_code import FORMS, SHORTEST, CodeRequest
 from playground.ui.components import QUIET, heading, html
 from xla_backend import BackendError
@@ -70,13 +69,13 @@ class ViewCode:
         self._request = request
         self.copy_link.click(
             None,
-            [*request.in_link, self.link_runs],
+            [*request.settings.values(), self.link_runs],
             self.notice,
-            js=permalink.copy_script(),
+            js="(...values) => copyLink('playground', SETTINGS, values, values.at(-1))",
             **QUIET,
         )
         # A change by the visitor makes the link stale; one by the page does not.
-        inputs = [component.input for component in (*request.in_link, self.link_runs)]
+        inputs = [component.input for component in (*request.settings.values(), self.link_runs)]
         gr.on(inputs, None, None, self.notice, js="() => ''", **QUIET)
 
     def written(self, values: dict[Any, Any], request: gr.Request) -> Any:

@@ -6,6 +6,7 @@ text is generated.
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from playground.context.draft import AT, SIDES, Draft, by_side, read
 from playground.context.request_fields import Asked, RequestFields
 from playground.context.runs import TextRun
 from playground.context.runs_together import Member, RunsTogether
 from playground.history import records
-from playground.tabs.generate import permalink
 from playground.tabs.generate.answer_as import JSON, SCHEMAS, TEXT, AnswerAs
 from playground.tabs.generate.examples import defaults_for, examples_for
 from playground.tabs.side_by_side import report
 from playground.ui import components as ui
 from playground.ui.families import family_of
-from playground.ui.option_controls import OptionControls, labelled, with_seed
+from playground.ui.option_controls import NAMES, OptionControls, labelled, with_seed
 from playground.ui.prediction_line import (
     awaited_prediction_line,
     no_prediction_line,
@@ -34,7 +35,7 @@ from xla_backend import BackendError, GenerationOptions, Grammar, ModelUnavailab
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
-ADDRESS = permalink.SIDES
+ADDRESS = SIDES
 UPDATE_S = 0.06
 _OPTIONS = GenerationOptions(max_new_tokens=64)
 EXAMPLES: tuple[tuple[str, str, GenerationOptions, GenerationOptions], ...] = (
@@ -68,7 +69,7 @@ class Side:
     """Builds a side's card inside the current row: a model, a system prompt and options."""
 
     def __init__(self, page: PageContext, name: str, prompt: gr.Textbox) -> None:
-        at = permalink.AT[report.NAMES.index(name)]
+        at = AT[report.NAMES.index(name)]
         models = page.models()
         first = models[0] if models else None
         with gr.Column(elem_classes="card"):
@@ -94,27 +95,27 @@ class Side:
                 awaited_prediction_line("Counting tokens"), f"{at}_prediction"
             )
         self.name = name
-        self.fields = RequestFields(
-            page,
-            self.model,
-            prompt,
-            system,
-            is_raw,
-            gr.Checkbox(False, visible=False),
-            self.controls,
-            gr.State(None),
-        )
+        settings: dict[str, ui.Field] = {
+            "model": self.model,
+            "prompt": prompt,
+            "system": system,
+            "raw": is_raw,
+            "answer_as": self.answer.kind,
+            **dict(zip(NAMES, self.controls.inputs, strict=True)),
+        }
+        self.fields = RequestFields(page, settings, self.controls, gr.State(None))
 
     def build_result(self) -> None:
         """Builds the card of the result inside the current row."""
-        at = permalink.AT[report.NAMES.index(self.name)]
+        at = AT[report.NAMES.index(self.name)]
         with gr.Column(elem_classes="card"):
             self.result = ui.html(report.empty(self.name), f"{at}_result")
 
     @property
     def own(self) -> list[ui.Field]:
         """The fields that only this side has."""
-        return [field for field in self.fields.inputs if field is not self.fields.text]
+        prompt = self.fields.settings["prompt"]
+        return [field for field in self.fields.inputs if field is not prompt]
 
     def connect_in_browser(self) -> None:
         """What the browser does alone, which is connected before all else."""
@@ -190,8 +191,6 @@ class SideBySideTab:
         ui.empty_on_change(self.notice, changes)
         for side in self.sides:
             side.connect_in_browser()
-        for side in self.sides:
-            side.model.change(self._is_instruct, side.model, side.of_instruct, **ui.EACH_TIME)
         self.examples.click(
             self._fill_in,
             self.examples,
@@ -205,7 +204,7 @@ class SideBySideTab:
             [self._page.in_sight[ADDRESS].click, *changes],
             self._predict,
             {*self._fields},
-            [side.prediction for side in self.sides],
+            [each for side in self.sides for each in (side.prediction, side.of_instruct)],
             **ui.LATEST,
         )
 
@@ -233,17 +232,17 @@ class SideBySideTab:
 
     def _connect_link(self) -> None:
         named: dict[str, ui.Field] = {"prompt": self.prompt}
-        for at, side in zip(permalink.AT, self.sides, strict=True):
-            # `run` is no field of a request.
-            for name, field in zip(permalink.SETTINGS[:-1], side.fields.in_link, strict=True):
-                if field in side.own and field is not side.fields.exact_key:
-                    named[f"{at}.{name}"] = field
-        named["run"] = self.link_runs
+        for at, side in zip(AT, self.sides, strict=True):
+            named |= {
+                f"{at}.{name}": field
+                for name, field in side.fields.settings.items()
+                if name != "prompt"
+            }
         self.copy_link.click(
             None,
-            [*named.values()],
+            [*named.values(), self.link_runs],
             self.notice,
-            js=permalink.copy_script(ADDRESS, tuple(named)),
+            js=f"(...values) => copyLink('{ADDRESS}', {json.dumps([*named])}, values, values.at(-1))",
             **ui.QUIET,
         )
         press = gr.Checkbox(visible=False)
@@ -252,8 +251,8 @@ class SideBySideTab:
             self._restore,
             gr.Checkbox(visible=False),
             [
-                *(self.notice, press, *self._fields),
-                *(side.answer.kind for side in self.sides),
+                *(self.notice, press),
+                *dict.fromkeys(each for side in self.sides for each in side.fields.outputs),
             ],
             js="() => requestBefore()[1]",
             **ui.QUIET,
@@ -265,10 +264,6 @@ class SideBySideTab:
             **ui.QUIET,
         )
 
-    def _is_instruct(self, name: str) -> Any:
-        model = self._page.info(name)
-        return gr.skip() if model is None else gr.update(visible=model.is_instruct)
-
     def _fill_in(self, place: int) -> ui.Updates:
         _, prompt, *options = EXAMPLES[place]
         updates: ui.Updates = {self.prompt: prompt}
@@ -277,8 +272,13 @@ class SideBySideTab:
             del updates[side.controls.seed]  # An example names none.
         return updates
 
-    def _predict(self, values: dict[Any, Any]) -> list[str]:
-        return [self._prediction_line(side, values) for side in self.sides]
+    def _predict(self, values: dict[Any, Any]) -> ui.Updates:
+        updates: ui.Updates = {}
+        for side in self.sides:
+            model = self._page.info(values[side.model])
+            updates[side.prediction] = self._prediction_line(side, values)
+            updates[side.of_instruct] = gr.update(visible=model is not None and model.is_instruct)
+        return updates
 
     def _prediction_line(self, side: Side, values: Mapping[Any, Any]) -> str:
         try:
@@ -402,29 +402,25 @@ class SideBySideTab:
         query = {name: str(text) for name, text in dict(request.query_params).items()}
         if query.get("tab") != ADDRESS:
             return {self._press: False}
-        models = {model.name: model for model in self._page.models()}
-        links = [
-            permalink.read(settings, list(models), side.controls.ranges)
-            for side, settings in zip(self.sides, permalink.by_side(query), strict=True)
+        models = self._page.models()
+        drafts = [
+            read(settings, models, side.controls.ranges)
+            for side, settings in zip(self.sides, by_side(query), strict=True)
         ]
-        whole = replace(links[0], problems=links[0].problems + links[1].problems)
-        problem = permalink.problem(whole)
+        whole = replace(drafts[0], problems=drafts[0].problems + drafts[1].problems)
+        problem = whole.problem("link")
         updates: ui.Updates = {
             self.notice: ui.notice(problem),
             self._press: whole.run and not problem and not is_reload,
         }
-        if whole.prompt is not None:
-            updates[self.prompt] = whole.prompt
-        for side, link in zip(self.sides, links, strict=True):
-            fields = side.fields
-            model = link.model or next(iter(models), None)
-            if not link.is_empty:
-                own = defaults_for(models.get(str(model)))
-                updates |= {
-                    fields.model: model,
-                    fields.system: link.system or "",
-                    fields.is_raw: bool(link.raw),
-                    side.controls.hold: "seed" in link.options,
-                    **side.of_options(self._page.limits.within(own).replace(**link.options)),
-                }
+        for side, draft in zip(self.sides, drafts, strict=True):
+            if not draft.is_empty:
+                first = models[0].name if models else None
+                settings = {"model": first, "system": "", "raw": False, **draft.settings}
+                settings["answer_as"] = JSON if draft.options.get("grammar") else TEXT
+                known = {n: value for n, value in settings.items() if n in side.fields.settings}
+                own = self._page.limits.within(
+                    defaults_for(self._page.info(str(settings["model"])))
+                )
+                updates |= side.fields.filled_in(Draft(known, draft.options), own)
         return updates

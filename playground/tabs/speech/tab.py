@@ -102,6 +102,7 @@ class SpeechTab:
 
     def _build_request(self, models: list[ModelInfo]) -> None:
         self.model = ui.model_dropdown(models, "speech_model")
+        self.followed = gr.State(models[0].name)
         if any(model.name == DEFAULT_SPEECH_MODEL for model in models):
             caution = h.p(".caption")[
                 h.strong[DEFAULT_SPEECH_MODEL],
@@ -192,14 +193,11 @@ class SpeechTab:
             lambda index: speech_examples()[index].sound, self.examples, self.recording, **ui.QUIET
         )
         ui.await_prediction(self.prediction, self.model)
-        self.model.change(
-            self._choose_model, self.model, [self.max_new_tokens, self.language], **ui.EACH_TIME
-        )
         gr.on(
             [part.change for part in self._options],
-            self._predict,
-            self._options,
-            self.prediction,
+            self._follow,
+            [self.followed, *self._options],
+            [self.followed, self.prediction, self.max_new_tokens, self.language],
             **ui.LATEST,
         )
         self._page.in_sight["speech"].click(
@@ -235,15 +233,17 @@ class SpeechTab:
         ui.say_stopping(self.stop)
         self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
 
-    def _choose_model(self, name: str) -> list[Any]:
+    def _follow(self, followed: str, name: str, *options: int) -> ui.Updates:
+        """All that follows a change, in one answer: those of two models chosen one after the other
+        would else come in any order."""
+        updates: ui.Updates = {self.followed: name, self.prediction: self._predict(name, *options)}
         model = next((m for m in self._page.speech_models() if m.name == name), None)
-        if model is None:
-            return [gr.skip(), gr.skip()]
-        most = self._most_tokens(model)
-        return [
-            gr.update(maximum=most, value=min(most, self._page.limits.new_tokens)),
-            gr.update(visible=model.is_multilingual),
-        ]
+        if model is not None and name != followed:
+            most = self._most_tokens(model)
+            tokens = min(most, self._page.limits.new_tokens)
+            updates[self.max_new_tokens] = gr.update(maximum=most, value=tokens)
+            updates[self.language] = gr.update(visible=model.is_multilingual)
+        return updates
 
     def _most_tokens(self, model: ModelInfo) -> int:
         """The most tokens that are useful and allowed in one window."""

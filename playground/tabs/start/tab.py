@@ -120,7 +120,7 @@ class StartTab:
             [self.generate.click, self.prompt.submit],
             None,
             self.prompt,
-            request.text,
+            request.settings["prompt"],
             js="(prompt) => prompt",
             **ui.QUIET,
         )

@@ -35,6 +35,32 @@ document.addEventListener("click", (event) => {
   if (isRetry) document.querySelector("#chat button[aria-label=Retry]").click();
 });
 
+// An answer is edited in its place: the button below it saves it, Escape leaves it as it was.
+let edited = null; // which answer, and its new text, until Gradio's event fetches it
+const editedAnswer = () => JSON.stringify(edited);
+document.addEventListener("click", ({ target }) => {
+  const button = target.closest?.(".chat-edit");
+  if (!button) return;
+  const answer = button.closest("[data-testid]").querySelector("[data-text]");
+  const open = answer.querySelector("textarea");
+  if (open) {
+    edited = [[...document.querySelectorAll("#chat [data-text]")].indexOf(answer), open.value];
+    document.getElementById("chat_answer_edited").click();
+    return;
+  }
+  const shown = [...answer.childNodes];
+  const area = made("textarea", { value: answer.dataset.text, ariaLabel: "Answer" });
+  area.onkeydown = (event) => {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    answer.replaceChildren(...shown);
+    button.textContent = "Edit";
+  };
+  answer.replaceChildren(area);
+  area.focus();
+  button.textContent = "Save";
+});
+
 // Who may reuse whose keys and values: nobody can guess it.
 const visitorSalt = (() => {
   const drawn = crypto.getRandomValues(new Uint8Array(16));

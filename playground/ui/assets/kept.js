@@ -18,8 +18,11 @@ addEventListener("pagehide", () => {
   noteHere({ cut: answer?.querySelector("[data-text]")?.dataset.text ?? "" });
 });
 let isFilledIn = false; // What the page starts with nobody has written.
-function keepRequest(values) {
-  if (isFilledIn) allowed(() => sessionStorage.setItem(REQUEST, JSON.stringify(values)));
+// `places` are those of whether the seed is held, and of the settings in their order.
+function keepRequest(values, places) {
+  const [holds, ...settings] = places.map((place) => values[place]);
+  const written = JSON.stringify(settingsOf(SETTINGS, settings, holds));
+  if (isFilledIn) allowed(() => sessionStorage.setItem(REQUEST, written));
   isFilledIn = true;
   return values;
 }

@@ -150,7 +150,7 @@ def test_a_row_without_a_prompt_is_left_out_and_named(
 def test_a_prompt_is_filled_in_from_its_row(text: str) -> None:
     [found], _ = prompts_in(text)
     assert found.prompt == "The fox in the wood"
-    with pytest.raises(InvalidRequest, match=r"no 'colour' for '{{colour}}'.*'animal', 'place'"):
+    with pytest.raises(InvalidRequest, match=r"no 'colour' for {{colour}}.*'animal', 'place'"):
         prompts_in(text.replace("{{animal}}", "{{colour}}"))
 
 

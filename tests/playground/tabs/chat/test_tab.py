@@ -228,13 +228,19 @@ def test_a_model_s_own_sampling_is_chosen_with_it_unless_another_is_set() -> Non
     engine = Engine()
     engine.known.append(other)
     tab = Chatting(engine).tab
-    follow = tab._follow_model  # noqa: SLF001
     recommended = INSTRUCT_DEFAULTS.replace(**other.sampling)
     untouched, own = (values_for(each) for each in (INSTRUCT_DEFAULTS, recommended))
-    assert follow("other", "", False, False, *untouched) == own
-    assert follow("talker", "", False, False, *own) == untouched
     changed = values_for(INSTRUCT_DEFAULTS.replace(temperature=0.7))
-    assert set(map(str, follow("other", "", False, False, *changed))) == {str(gr.skip())}
+
+    def options(before: str, model: str, values: list[Any]) -> list[Any]:
+        updates = tab._follow(before, "", "", "", model, "", False, False, *values)  # noqa: SLF001
+        assert updates[tab.followed] == model
+        return [updates.get(field) for field in tab.controls.inputs if field in updates]
+
+    assert options("talker", "other", untouched) == own
+    assert options("other", "talker", own) == untouched
+    assert options("talker", "other", changed) == []
+    assert options("other", "other", untouched) == [], "the visitor has come back to them"
 
 
 def test_models_that_cannot_chat_are_named(engine: Engine) -> None:

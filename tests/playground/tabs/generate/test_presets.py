@@ -1,12 +1,14 @@
-"""Presets set what they say, and nothing else."""
+"""Presets set what they say, and nothing else; files of them are read with suspicion."""
 
 from __future__ import annotations
 
 import pytest
 
-from playground.tabs.generate.presets import PRESETS, Preset, first_call
+from playground import create_app
+from playground.tabs.generate.preset_buttons import FILE, PresetButtons
+from playground.tabs.generate.presets import FIRST_CALL, PRESETS, first_call
 from tests.playground.fake_backend import FakeBackend
-from xla_backend import CacheKey, GenerationOptions
+from xla_backend import CacheKey, GenerationOptions, InvalidRequest
 
 BEFORE = GenerationOptions(
     max_new_tokens=77, num_beams=2, temperature=1.5, seed=9, repetition_penalty=1.1
@@ -23,14 +25,14 @@ BEFORE = GenerationOptions(
     ],
 )
 def test_a_preset_leaves_the_rest_alone(name: str, changes: dict[str, float]) -> None:
-    [preset] = [each for each in PRESETS if each.name == name]
-    assert preset.change(BEFORE) == BEFORE.replace(**changes)
-    assert preset.exact_key is (name == "Show a first call")
+    preset = PRESETS[name]
+    assert BEFORE.replace(**preset.options) == BEFORE.replace(**changes)
+    assert preset.settings == {"exact_key": name == FIRST_CALL}
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
-def test_a_preset_can_be_pressed_whatever_is_set(preset: Preset) -> None:
-    options = preset.change(GenerationOptions(prompt_lookup_num_tokens=3))
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_can_be_pressed_whatever_is_set(name: str) -> None:
+    options = GenerationOptions(prompt_lookup_num_tokens=3).replace(**PRESETS[name].options)
     engine = FakeBackend()
     for size in (16, 32, 64, 128):
         engine.make_ready("gpt2-stories", CacheKey(16, options.num_beams, size))
@@ -54,3 +56,45 @@ def test_a_first_call_is_found_near_the_options() -> None:
     lengths = (16, 32, 64, 128)
     assert found({(1, n) for n in lengths}, options) == (2, 77)
     assert found({(b, n) for b in range(1, 9) for n in lengths}, options) == (1, 77)
+
+
+@pytest.fixture(scope="module")
+def buttons() -> PresetButtons:
+    owners = [getattr(fn.fn, "__self__", None) for fn in create_app(FakeBackend()).fns.values()]
+    return next(owner for owner in owners if isinstance(owner, PresetButtons))
+
+
+def the_file(*presets: object) -> bytes:
+    return FILE.written({"presets": presets}).encode()
+
+
+def test_a_file_of_presets_brings_those_without_a_mistake(buttons: PresetButtons) -> None:
+    good = {
+        "name": "Good",
+        "model": "of another page",
+        "prompt": "Hello {{name}}",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "variables": {"name": "Ada"},
+        "temperature": 0.5,
+    }
+    bad = {**good, "name": "Bad", "temperature": "hot", "messages": "Hi"}
+    presets, problems = buttons.read(the_file(good, bad, {"prompt": "Hi"}, 7, {"name": " "}))
+    assert presets == [good]
+    assert problems[0].startswith("'Bad' is left out: messages must be a JSON list")
+    assert "temperature must be a number" in problems[0]
+    assert [each[:8] for each in problems[1:]] == ["Preset 3", "Preset 4", "Preset 5"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"GIF89a", "not JSON"),
+        (b'{"format": "xla-playground-runs"}', "holds no presets"),
+        (the_file(), "has no presets"),
+        (b'{"format": "xla-playground-presets", "version": 1, "presets": {}}', "has no presets"),
+        (b"[" * 2**20 + b"]", "larger than 1 MB"),
+    ],
+)
+def test_another_file_is_told_what_is_wrong(buttons: PresetButtons, data: bytes, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        buttons.read(data)

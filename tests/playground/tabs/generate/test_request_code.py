@@ -29,7 +29,7 @@ from playground.tabs.generate.request_code import (
 from tests.playground.api_page import ApiPage
 from tests.playground.samples import INJECTIONS
 from tests.playground.served import ROOT
-from xla_backend import Backend, GenerationOptions, ModelInfo, Prompt, question
+from xla_backend import Backend, GenerationOptions, Message, ModelInfo, Prompt, question
 from xla_backend.baselines import overlay
 from xla_backend.checkpoints.models import folder_info
 
@@ -120,6 +120,15 @@ def test_messages_are_asked_as_each_form_asks_them(system: str) -> None:
     assert "/v1/chat/completions" in curl_code(request)
     assert "client.chat.completions.create(" in openai_code(request)
     assert "apply_chat_template" in transformers_code(request)
+
+
+def test_messages_of_a_conversation_are_all_asked() -> None:
+    said = ("user", "Hi {x}"), ("assistant", 'Hello "you"'), ("user", "Where?"), ("assistant", "In")
+    request = a_request(tuple(Message(role, text) for role, text in said))
+    for write in (library_code, openai_code, transformers_code):
+        assert {text for _, text in said} <= set(literals(write(request)))
+    assert "continue_final_message=True" in transformers_code(request)
+    assert "code for openai" in client_code(request)
 
 
 def test_only_what_differs_from_the_defaults_is_named() -> None:

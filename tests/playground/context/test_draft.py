@@ -1,21 +1,29 @@
-"""Links that carry a request: what is read from them, and what is not."""
+"""Links and presets that carry a request: what is read from them, and what is not."""
 
 from __future__ import annotations
 
 import pytest
 
-from playground.tabs.generate.permalink import Link, by_side, copy_script, problem, read
+from playground.context.draft import SETTINGS, Draft, by_side, messages_in, read
 from playground.ui.components import notice
 from playground.ui.option_controls import NAMES
 from tests.playground.samples import INJECTIONS
-from xla_backend import Grammar
+from xla_backend import Grammar, Message, ModelInfo
 
-MODELS = ["gpt2-stories", "t5-stories"]
+MODELS = [
+    ModelInfo("gpt2-stories", "decoder-only", "bundled", ""),
+    ModelInfo("t5-stories", "encoder-decoder", "bundled", ""),
+    ModelInfo("/srv/models/Some-Model", "decoder-only", "folder", ""),
+]
 RANGES = {"max_new_tokens": (1, 256), "temperature": (0, 2), "num_beams": (1, 8)}
 
 
-def the_link(**query: str) -> Link:
+def the_link(**query: object) -> Draft:
     return read(query, MODELS, RANGES)
+
+
+def problem(link: Draft) -> str:
+    return link.problem("link")
 
 
 def test_every_setting_is_read() -> None:
@@ -23,8 +31,14 @@ def test_every_setting_is_read() -> None:
         model="t5-stories",
         prompt='two\nlines & 100% + "quotes" 🦊',
         system="Be brief.",
+        messages='[{"role": "user", "content": "<b>"}]',
+        begins_with="Well,",
         raw="1",
+        variables='{"Name": "Ada"}',
         exact_key="true",
+        questions="Is it?\nWas it?",
+        answer_as="Choice",
+        choices="yes\nno",
         max_new_tokens="33",
         num_beams="1",
         temperature="0.75",
@@ -43,9 +57,22 @@ def test_every_setting_is_read() -> None:
         run="1",
     )
     assert link.problems == ()
-    assert (link.model, link.exact_key, link.run) == ("t5-stories", True, True)
-    assert link.prompt == 'two\nlines & 100% + "quotes" 🦊'
-    assert (link.system, link.raw) == ("Be brief.", True)
+    assert link.run
+    assert link.settings == {
+        "model": "t5-stories",
+        "prompt": 'two\nlines & 100% + "quotes" 🦊',
+        "system": "Be brief.",
+        "messages": '[{"role": "user", "content": "\\u003cb>"}]',
+        "begins_with": "Well,",
+        "raw": True,
+        "variables": '{"name": "Ada"}',
+        "exact_key": True,
+        "questions": "Is it?\nWas it?",
+        "answer_as": "Choice",
+        "choices": "yes\nno",
+    }
+    assert {*link.settings, *link.options} == {*SETTINGS}
+    assert messages_in(link.settings["messages"]) == (Message("user", "<b>"),)
     assert link.options == {
         "max_new_tokens": 33,
         "num_beams": 1,
@@ -65,6 +92,44 @@ def test_every_setting_is_read() -> None:
     }
     assert set(link.options) == set(NAMES)
     assert problem(link) == ""
+
+
+def test_a_file_has_the_same_settings_as_json_values() -> None:
+    values = {
+        "messages": [{"role": "assistant", "content": "Yes"}],
+        "variables": {"name": "Ada"},
+        "raw": False,
+        "choices": ["yes", "no"],
+        "temperature": 0.5,
+        "early_stopping": True,
+        "stop": ["The end", "\n"],
+        "grammar": {"type": "string"},
+    }
+    texts = {
+        "messages": '[{"role": "assistant", "content": "Yes"}]',
+        "variables": '{"name": "Ada"}',
+        "raw": "0",
+        "choices": "yes\nno",
+        "temperature": "0.5",
+        "early_stopping": "enough",
+        "stop": "The end\n\\n",
+        "grammar": '{"type": "string"}',
+    }
+    assert the_link(**values) == the_link(**texts)
+    assert the_link(**values).problems == ()
+
+
+def test_a_folder_s_model_goes_by_its_name() -> None:
+    assert the_link(model="some-model").settings == {"model": "/srv/models/Some-Model"}
+    assert the_link(model="/srv/models/Some-Model").settings == {"model": "/srv/models/Some-Model"}
+    assert "is not offered here" in problem(the_link(model="/etc/Some"))
+
+
+def test_what_a_draft_does_not_name_is_empty_in_a_request_of_its_own() -> None:
+    assert the_link(prompt="Once").whole().settings["answer_as"] == "Text"
+    form = the_link(grammar='{"type": "string"}').whole()
+    assert form.settings["answer_as"] == "JSON"
+    assert {*form.settings, "model", "prompt", "choices", *NAMES} == {*SETTINGS}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +154,10 @@ def test_every_setting_is_read() -> None:
         ("exact_key", "perhaps", "exact_key must be 1 or 0, not 'perhaps'."),
         ("run", "yes please", "run must be 1 or 0"),
         ("temprature", "1", "There is no setting 'temprature'."),
+        ("answer_as", "Number", "answer_as must be one of Text, JSON, Choice, Yes or no"),
+        ("messages", '[{"role": "fox", "content": ""}]', "messages must be a JSON list like"),
+        ("messages", "[" * 99_999, "messages must be a JSON list like"),
+        ("variables", '{"name": 1}', "variables must be a JSON object of texts"),
     ],
 )
 def test_unusable_settings_are_named_and_the_rest_is_used(
@@ -98,7 +167,7 @@ def test_unusable_settings_are_named_and_the_rest_is_used(
     assert len(link.problems) == 1
     assert sentence in problem(link)
     assert "Its other settings are used." in problem(link)
-    assert (link.prompt, link.options) == ("Once", {"top_k": 5})
+    assert (link.settings, link.options) == ({"prompt": "Once"}, {"top_k": 5})
     assert len(problem(link)) < 300
 
 
@@ -114,7 +183,7 @@ def test_a_link_that_was_not_understood_runs_nothing() -> None:
 def test_options_that_do_not_go_together_are_told() -> None:
     link = the_link(prompt="Once", num_beams="4", prompt_lookup_num_tokens="3", run="1")
     assert "works with one beam" in problem(link)
-    assert (link.prompt, link.options) == ("Once", {})
+    assert (link.settings, link.options) == ({"prompt": "Once"}, {})
 
 
 def test_parameters_of_others_are_no_mistake() -> None:
@@ -127,19 +196,12 @@ def test_parameters_of_others_are_no_mistake() -> None:
 def test_nothing_in_a_link_becomes_markup(text: str) -> None:
     reported = notice(problem(read({"model": text, text: "1"}, MODELS, RANGES)))
     assert reported.count("<") == 2  # its own element
-    assert the_link(prompt=text).prompt == text
-
-
-def test_the_script_names_every_setting() -> None:
-    script = copy_script()
-    for name in ("model", "prompt", "exact_key", *NAMES):
-        assert f'"{name}"' in script
-    assert '"impossible": "never"' in script
+    assert the_link(prompt=text).settings == {"prompt": text}
 
 
 def test_each_side_has_the_settings_with_its_name_and_what_names_none_is_told() -> None:
     query = {"prompt": "A fox", "left.top_k": "7", "right.model": "b", "right.nothing": "1"}
-    left, right = (read(each, ["a", "b"], {}) for each in by_side(query))
-    assert (left.prompt, left.model, left.options) == ("A fox", None, {"top_k": 7})
-    assert (right.prompt, right.model, right.options) == (None, "b", {})
+    left, right = (read(each, MODELS, {}) for each in by_side(query))
+    assert (left.settings, left.options) == ({"prompt": "A fox"}, {"top_k": 7})
+    assert (right.settings, right.options) == ({"model": "b"}, {})
     assert (left.problems, right.problems) == ((), ("There is no setting 'nothing'.",))

@@ -1,0 +1,233 @@
+"""`Draft`: what a request is to be, as far as a link, a preset or an earlier visit says.
+
+Knows the names of a request's settings and reads them with suspicion. Must not know components.
+`ui/assets/request.js` writes what is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from playground.context import json_values as kinds
+from playground.ui.markup import clean, quoted
+from playground.ui.option_controls import EARLY_STOPPING, NAMES, grammar_from, stop_text, stops_from
+from xla_backend import GenerationOptions, InvalidRequest, Message, ModelInfo
+from xla_backend.openai_api.host import meant
+
+TEXT, JSON, CHOICE, YES_NO = ANSWERS = ("Text", "JSON", "Choice", "Yes or no")
+"""What an answer can be."""
+CHAT, SIDES = "chat", "side_by_side"
+"""The modes with links of their own: what else these say is not for the Playground."""
+AT = ("left", "right")
+"""What the settings of a side are named after, with a dot: `left.model`."""
+_EMPTY: dict[str, Any] = {
+    "system": "",
+    "messages": "",
+    "begins_with": "",
+    "raw": False,
+    "variables": "",
+    "exact_key": False,
+    "questions": "",
+}
+"""The settings that a request can be without."""
+SETTINGS = ("model", "prompt", *_EMPTY, "answer_as", "choices", *NAMES)
+"""The names of all settings."""
+_WHOLE_NUMBERS = ("max_new_tokens", "num_beams", "top_k", "seed", "prompt_lookup_num_tokens")
+_SWITCHES = {"1": True, "true": True, "0": False, "false": False}
+# Gradio, Hugging Face and the page itself add these.
+_OF_OTHERS = re.compile(r"_|utm_|(view|deep_link|session_hash|logs|embed|theme|tab|present)$")
+
+
+@dataclass(frozen=True)
+class _Said:
+    role: Literal["system", "user", "assistant"]
+    content: kinds.Text
+
+
+_MESSAGES = TypeAdapter(list[_Said])
+_VARIABLES = TypeAdapter(dict[kinds.Text, kinds.Text])
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a request is to be, as far as this page can do it.
+
+    Attributes:
+        settings: values of the fields by name, but for the options.
+        options: those that are named.
+        run: whether to run the request at once.
+        problems: one sentence for each thing that was left out.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    run: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is set."""
+        return not (self.settings or self.options)
+
+    def whole(self) -> Draft:
+        """With what is not named empty, as in a request of its own."""
+        kind = JSON if self.options.get("grammar") else TEXT
+        return replace(self, settings={**_EMPTY, "answer_as": kind, **self.settings})
+
+    def problem(self, what: str) -> str:
+        """What to say where only parts could be used; empty otherwise.
+
+        Args:
+            what: where it comes from: "link".
+        """
+        if not self.problems:
+            return ""
+        not_run = " Nothing was run." if self.run else ""
+        rest = "" if self.is_empty else " Its other settings are used."
+        return f"Parts of this {what} are invalid. {' '.join(self.problems)}{rest}{not_run}"
+
+
+def read(
+    values: Mapping[str, Any],
+    models: Sequence[ModelInfo],
+    ranges: Mapping[str, tuple[float, float]],
+) -> Draft:
+    """Reads settings; checks each value by itself.
+
+    Args:
+        values: by name, texts as in a link, or JSON values as in a file.
+        models: the models that can be chosen.
+        ranges: what the page's controls can show, for those that have bounds.
+    """
+    settings: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    problems: list[str] = []
+    run = False
+    for name, value in values.items():
+        try:
+            text = _text(name, value)
+            if name in NAMES:
+                options[name] = _option(name, text, ranges.get(name))
+            elif name == "run":
+                run = _switch(name, text)
+            elif name in SETTINGS:
+                settings[name] = _model(text, models) if name == "model" else _setting(name, text)
+            elif not _OF_OTHERS.match(name):
+                raise InvalidRequest(f"There is no setting {quoted(name)}.")
+        except InvalidRequest as error:
+            problems.append(str(error))
+    try:
+        GenerationOptions(**options)
+    except InvalidRequest as error:  # each option is right, but not beside the others
+        problems.append(str(error))
+        options.clear()
+    return Draft(settings, options, run, tuple(problems))
+
+
+def by_side(query: Mapping[str, str]) -> list[dict[str, str]]:
+    """Each side's settings, for `read`; those that name no side are the first one's."""
+    left, right = (f"{at}." for at in AT)
+    named = {name: text for name, text in query.items() if name.startswith(right)}
+    first = {name.removeprefix(left): query[name] for name in query if name not in named}
+    return [first, {name.removeprefix(right): text for name, text in named.items()}]
+
+
+def messages_in(text: str) -> tuple[Message, ...]:
+    """The messages that stand before a prompt.
+
+    Raises:
+        InvalidRequest: the text is no JSON list of them.
+    """
+    try:
+        found = _MESSAGES.validate_json(text) if text.strip() else []
+    except (ValidationError, ValueError):
+        raise InvalidRequest(
+            'messages must be a JSON list like [{"role": "user", "content": "Hello"}], with the '
+            f"roles system, user and assistant, not {quoted(text)}."
+        ) from None
+    return tuple(Message(each.role, each.content) for each in found)
+
+
+def variables_in(text: str) -> dict[str, str]:
+    """The values of a prompt's variables by their names, in lower case.
+
+    Raises:
+        InvalidRequest: the text is no JSON object of texts.
+    """
+    try:
+        found = _VARIABLES.validate_json(text) if text.strip() else {}
+    except (ValidationError, ValueError):
+        raise InvalidRequest(
+            f'variables must be a JSON object of texts like {{"name": "Ada"}}, not {quoted(text)}.'
+        ) from None
+    return {name.lower(): value for name, value in found.items()}
+
+
+def _text(name: str, value: Any) -> str:
+    """A value as a link has it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        if name == "stop":
+            return stop_text(value)
+        if name in ("choices", "questions"):
+            return "\n".join(value)
+    return json.dumps(value)
+
+
+def _model(text: str, models: Sequence[ModelInfo]) -> str:
+    name = meant(text, models, lambda _: False) if text and models else text
+    if name not in [model.name for model in models]:
+        raise InvalidRequest(f"The model {quoted(text)} is not offered here.")
+    return name
+
+
+def _setting(name: str, text: str) -> Any:
+    if name in ("raw", "exact_key"):
+        return _switch(name, text)
+    if name == "answer_as" and text not in ANSWERS:
+        raise InvalidRequest(f"answer_as must be one of {', '.join(ANSWERS)}, not {quoted(text)}.")
+    if name == "messages":
+        return _json([{"role": said.role, "content": said.content} for said in messages_in(text)])
+    if name == "variables":
+        return _json(variables_in(text))
+    return clean(text)
+
+
+def _json(value: Any) -> str:
+    """As the editors on the page have it; Gradio warns of tags, which nothing here becomes."""
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c") if value else ""
+
+
+def _switch(name: str, text: str) -> bool:
+    if text.lower() not in _SWITCHES:
+        raise InvalidRequest(f"{name} must be 1 or 0, not {quoted(text)}.")
+    return _SWITCHES[text.lower()]
+
+
+def _option(name: str, text: str, bounds: tuple[float, float] | None) -> Any:
+    value: Any = text
+    if name == "early_stopping":
+        value = {"true": True, "false": False, **EARLY_STOPPING}.get(text.lower(), text)
+    elif name == "stop":
+        value = tuple(stops_from(text))
+    elif name == "grammar":
+        value = grammar_from(text)
+    elif name in _WHOLE_NUMBERS and re.fullmatch(r"[+-]?[0-9]{1,12}", text, re.ASCII):
+        value = int(text)
+    elif name not in _WHOLE_NUMBERS and re.fullmatch(
+        r"[+-]?([0-9]{1,12}\.?[0-9]{0,12}|\.[0-9]{1,12})", text, re.ASCII
+    ):
+        value = float(text)
+    GenerationOptions(**{name: value})  # The engine's own sentence, where it refuses.
+    if bounds and not bounds[0] <= value <= bounds[1]:
+        raise InvalidRequest(
+            f"{name} goes from {bounds[0]:g} to {bounds[1]:g} on this page, not {quoted(text)}."
+        )
+    return value

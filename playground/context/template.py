@@ -1,0 +1,26 @@
+"""Variables in a prompt: `{{name}}` stands for a text that comes from a field or a row.
+
+Knows how they are written. Must not know where values come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+
+
+def filled_in(text: str, value: Callable[[str], str | None]) -> str:
+    """A text with its variables replaced; values are not searched for variables.
+
+    Args:
+        text: with or without variables.
+        value: takes a variable's name; a variable for which it returns None stays as it is.
+    """
+
+    def replacement(found: re.Match[str]) -> str:
+        given = value(found[1])
+        return found[0] if given is None else given
+
+    return VARIABLE.sub(replacement, text)

@@ -1,0 +1,225 @@
+// A request as settings by their names, as a link, a preset and a page that is loaded anew have it.
+function settingsOf(names, values, holdsSeed) {
+  const settings = {};
+  names.forEach((name, i) => {
+    const value = values[i];
+    const setting = name.split(".").pop(); // behind a side's name
+    const isLeftOut = value === null || value === undefined || (value === "" && setting !== "prompt");
+    const isUsual = (value === false && setting !== "exact_key") || (setting === "answer_as" && value === "Text");
+    if (isLeftOut || isUsual || (setting === "seed" && !holdsSeed)) return;
+    // A folder's path is the server's: its last part is the model's name everywhere.
+    settings[name] = setting === "model" ? value.replace(/^\/.*\//, "") : value;
+  });
+  return settings;
+}
+
+// A sentence as the page's notices have it.
+function noticed(sentence, kind = "calm") {
+  const shown = document.createElement("div");
+  shown.className = `notice ${kind}`;
+  shown.role = kind === "calm" ? "status" : "alert";
+  shown.textContent = sentence;
+  return shown.outerHTML;
+}
+
+// The clipboard is only open to code that directly follows a click. Longer links not every server
+// and proxy accepts.
+const LONGEST = 8000;
+async function copyLink(tab, names, values, runs) {
+  const settings = settingsOf(names, values, true);
+  if (settings.answer_as !== "Choice") delete settings.choices;
+  const query = new URLSearchParams({ tab, ...settings });
+  if (runs) query.set("run", "true");
+  // On Spaces this is the address of the page's frame, which opens the page without the frame. It is
+  // percent-encoded, so nothing in it can become markup.
+  const link = `${location.origin}${location.pathname}?${query}`;
+  if (link.length > LONGEST) {
+    return noticed(
+      `The request is too long for a link: ${link.length} characters, and ${LONGEST} are safe. Shorten it, or ` +
+        "save it as a preset.",
+      "problem",
+    );
+  }
+  if (!(await copied(link))) {
+    return `<div class="notice problem" role="alert">The browser does not let this page copy. The link is
+      <a href="${link}">here</a>: copy it from there.</div>`;
+  }
+  return noticed(`Link copied. It opens the page with these settings${runs ? " and runs them" : ""}.`);
+}
+
+// A visitor's presets, each under its name, so that two windows do not write over each other's.
+const PRESET = "xla-playground-preset-";
+const NO_ROOM =
+  "This browser has no room for more presets, or keeps nothing for this page. Export what you want to keep; " +
+  "delete some.";
+const presetNames = () =>
+  allowed(() => Object.keys(localStorage), [])
+    .filter((name) => name.startsWith(PRESET))
+    .map((name) => name.slice(PRESET.length))
+    .sort((one, other) => one.localeCompare(other));
+let ownPresets = []; // the page's own, which stand before the visitor's
+function presetButtons(own = ownPresets) {
+  ownPresets = own;
+  const names = [...own, ...presetNames()];
+  return { __type__: "update", samples: names.map((name) => [name]), sample_labels: names };
+}
+const keptPreset = (name) => ({ ...JSON.parse(localStorage.getItem(PRESET + name)), name });
+function choosePreset(values, [pressed, chosen]) {
+  const name = presetNames()[values[pressed] - ownPresets.length];
+  return values.with(chosen, name === undefined ? "" : JSON.stringify(keptPreset(name)));
+}
+const keepPreset = ({ name, ...settings }) =>
+  allowed(() => (localStorage.setItem(PRESET + name, JSON.stringify(settings)), true), false);
+function savePreset(name, holdsSeed, ...values) {
+  name = name?.trim();
+  if (!name) return [noticed("Give the preset a name, then save it.", "problem"), presetButtons()];
+  const isKept = keepPreset({ ...settingsOf(SETTINGS, values, holdsSeed), name });
+  return [isKept ? noticed(`“${name}” is saved in this browser.`) : noticed(NO_ROOM, "problem"), presetButtons()];
+}
+function deletePreset(name) {
+  name = name?.trim();
+  if (!presetNames().includes(name)) {
+    return [noticed("Choose one of your presets, then delete it.", "problem"), presetButtons()];
+  }
+  allowed(() => localStorage.removeItem(PRESET + name));
+  return [noticed(`“${name}” is deleted. Save keeps what stands in the fields.`), presetButtons()];
+}
+function exportPresets(file) {
+  const presets = presetNames().map(keptPreset);
+  if (!presets.length) return noticed("There is no preset to export yet.");
+  for (const preset of presets) {
+    for (const name of ["messages", "variables"]) if (preset[name]) preset[name] = JSON.parse(preset[name]);
+  }
+  const text = JSON.stringify({ ...file, presets }, null, 1);
+  saveFile({ name: "xla-playground-presets.json", type: "application/json", text });
+  return "";
+}
+// Those of a file; one whose name another one has gets a number.
+function keepPresets(notice, imported) {
+  const presets = JSON.parse(imported || "[]");
+  const areKept = presets.every((preset) => {
+    const names = presetNames();
+    let name = preset.name;
+    for (let number = 2; names.includes(name); number++) name = `${preset.name} (${number})`;
+    return keepPreset({ ...preset, name });
+  });
+  return [areKept ? notice : noticed(NO_ROOM, "problem"), presetButtons()];
+}
+window.addEventListener("storage", ({ key }) => {
+  if (key?.startsWith(PRESET)) document.getElementById("presets_are_new")?.click();
+});
+
+function saveFile(file) {
+  if (!file) return;
+  const { name, type, text } = file;
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name;
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+// An element with what it is made of.
+function made(tag, properties = {}, ...parts) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...parts);
+  return element;
+}
+const field = (value, label, told) =>
+  made("textarea", { value, ariaLabel: label, rows: 1, oninput: told });
+
+// The messages before the prompt; the component's value is their JSON.
+function editMessages(element, props, watch, changed) {
+  const rows = made("div", { className: "messages" });
+  const add = made("button", { type: "button", textContent: "Add an earlier message" });
+  const begin = made("button", { type: "button", textContent: "Begin the answer" });
+  const tell = () => {
+    const messages = [...rows.children].map((row) => ({
+      role: row.querySelector("select").value,
+      content: row.querySelector("textarea").value,
+    }));
+    props.value = messages.length ? JSON.stringify(messages) : "";
+    changed();
+  };
+  const button = (label, sign, act) =>
+    made("button", {
+      type: "button",
+      ariaLabel: label,
+      title: label,
+      textContent: sign,
+      onclick: ({ target }) => {
+        act(target.closest(".message-row"));
+        tell();
+      },
+    });
+  const rowOf = ({ role, content }) => {
+    const options = ["user", "assistant", "system"].map((each) =>
+      made("option", { value: each, textContent: each[0].toUpperCase() + each.slice(1), selected: each === role }),
+    );
+    return made(
+      "div",
+      { className: "message-row" },
+      made("select", { ariaLabel: "Role", onchange: tell }, ...options),
+      button("Move up", "↑", (row) => row.previousElementSibling?.before(row)),
+      button("Move down", "↓", (row) => row.nextElementSibling?.after(row)),
+      button("Remove", "×", (row) => row.remove()),
+      field(content, "Message", tell),
+    );
+  };
+  const draw = () => {
+    const messages = allowed(() => JSON.parse(props.value || "[]"), []);
+    rows.replaceChildren(...messages.map(rowOf));
+  };
+  add.onclick = () => {
+    const last = rows.lastElementChild?.querySelector("select").value;
+    rows.append(rowOf({ role: last === "user" ? "assistant" : "user", content: "" }));
+    rows.lastElementChild.querySelector("textarea").focus();
+    tell();
+  };
+  begin.onclick = () => {
+    document.documentElement.dataset.begun = "1";
+    document.querySelector("#begins_with textarea").focus();
+  };
+  element.replaceChildren(rows, add, " ", begin);
+  draw();
+  watch("value", () => {
+    draw();
+    changed();
+  });
+}
+
+// A field for each variable of the texts, and the one for the beginning of the answer, the last text,
+// where there is one; the component's value is a JSON object of theirs.
+let drawVariables = () => {};
+let variableNames = [];
+function showVariables(texts, pattern) {
+  if (texts.at(-1)) document.documentElement.dataset.begun = "1";
+  const names = texts.flatMap((text) => [...(text ?? "").matchAll(pattern)].map(([, name]) => name.toLowerCase()));
+  const found = [...new Set(names)];
+  if (found.join("\n") === variableNames.join("\n")) return;
+  variableNames = found;
+  drawVariables();
+}
+function editVariables(element, props, watch, changed) {
+  const values = () => allowed(() => JSON.parse(props.value || "{}"), {});
+  const fieldOf = (name) => {
+    const told = ({ target }) => {
+      const all = { ...values(), [name]: target.value };
+      if (!target.value) delete all[name];
+      props.value = Object.keys(all).length ? JSON.stringify(all) : "";
+      changed();
+    };
+    return made("label", {}, made("bdi", { textContent: name }), field(values()[name] ?? "", name, told));
+  };
+  drawVariables = () => {
+    element.className = "variables";
+    element.replaceChildren(...variableNames.map(fieldOf));
+  };
+  drawVariables();
+  watch("value", () => {
+    drawVariables();
+    changed();
+  });
+}
