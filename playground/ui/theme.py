@@ -6,8 +6,13 @@ lives here and not in the style sheet so that a test can compute every contrast 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gradio as gr
 from gradio.themes.utils import sizes
+
+ASSETS = Path(__file__).parent / "assets"
+"""Style sheets and scripts."""
 
 # What runs once (trace, compile) is warm, what runs every time (prefill, decode) is cool, and
 # what merely surrounds it is grey: the bar can be read without its legend.
