@@ -33,7 +33,7 @@ from playground.server.openapi import WholeDescription
 from playground.tabs.inside.texts_route import texts_route
 from playground.ui import header
 from playground.ui.components import LATEST, QUIET, Updates, html
-from playground.ui.theme import ASSETS, css_variables, theme
+from playground.ui.theme import ASSETS, css_variables, style_sheets, theme
 from xla_backend.openai_api.app import create_api
 from xla_backend.openai_api.outside import PATH, Outside
 
@@ -248,14 +248,12 @@ def launch_options(
     context = page.context
     api = create_api(OpenAiHost(context, partial(health, context.backend, context.line)))
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    # page.css is for all modes; a mode with its own styles has its own file.
-    sheets = [path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.css"))]
     # Gradio sets the title by a script, which sometimes fails.
     scripts.insert(0, places.script(context.admin))
     head = f"<title>{TITLE}</title>" + "".join(f"<script>{script}</script>" for script in scripts)
     return {
         "theme": theme(),
-        "css": css_variables() + places.style() + "\n".join(sheets),
+        "css": css_variables() + places.style() + style_sheets(),
         "head": head,
         "favicon_path": ASSETS / "favicon.svg",
         "footer_links": ["api"],  # not Gradio's settings, which the header has

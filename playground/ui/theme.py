@@ -104,6 +104,11 @@ def css_variables() -> str:
     return f":root{{{declarations(LIGHT)}}}\n.dark{{{declarations(DARK)}}}\n"
 
 
+def style_sheets() -> str:
+    """All style sheets: page.css is for all modes; a mode with its own styles has its own file."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.css")))
+
+
 def theme() -> gr.themes.Base:
     """Gradio's own components in the palette, installed fonts only: there may be no network."""
     return gr.themes.Base(

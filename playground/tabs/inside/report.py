@@ -18,7 +18,7 @@ from playground.ui.charts import Bar
 from playground.ui.families import model_name
 from playground.ui.markup import clean, remarks, rendered
 from playground.ui.tables import sheet
-from playground.ui.theme import ASSETS, css_variables
+from playground.ui.theme import css_variables, style_sheets
 from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
 from xla_backend.inspection.measurement import Measurement
@@ -37,7 +37,6 @@ _PARTS = {
     origin.CHOICE: "Token choice",
     origin.OTHER: "Other",
 }
-_SHEETS = ("page.css", "inside.css")
 _WAYS = {"eager": "Eager", "graph": "tf.function", "xla": "jit_compile=True"}
 
 
@@ -255,7 +254,7 @@ def _summary(name: str, kernels: Sequence[KernelInside], times: int = 1) -> h.El
 
 def _kernel_list(kernels: Iterable[KernelInside]) -> h.Element:
     rows = [
-        h.li[h.b[each.name], " ", h.span[amount(each.bytes, "B")], h.small[each.source]]
+        h.li[h.b[each.name], " ", h.bdi[amount(each.bytes, "B")], h.small[each.source]]
         for each in kernels
     ]
     return h.ul(".inside-kernels", translate="no")[rows]
@@ -307,13 +306,14 @@ def _range(layers: Sequence[int]) -> str:
 def file(seen: Inspection, measured: Measurement | None) -> str:
     """The report as an HTML file of its own, to attach to an issue."""
     title = f"{model_name(seen.model)} · {seen.key}"
-    styles = css_variables() + "".join((ASSETS / name).read_text("utf-8") for name in _SHEETS)
+    body = "body{margin:0;color:var(--ink);background:var(--page)}"
+    styles = css_variables() + style_sheets() + body
     return clean(
         h.html(lang="en")[
             h.head[h.meta(charset="utf-8"), h.title[title], h.style[Markup(styles)]],
             h.body(".gradio-container")[
                 h.main("#page")[
-                    h.h1[title],
+                    h.h2[title],
                     h.p[f"{machine.summary()}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."],
                     report(seen, measured),
                 ]
