@@ -169,7 +169,9 @@ def _left_out(item: gr.Tab) -> dict[Block, bool | str]:
     Gradio fetches the scripts of every component that is not invisible, in unopened tabs too: 0.4
     MB and 50 requests of a first visit.
     """
-    shown_as = {block: block.visible for block in _inside(item) if block.visible}
+    shown_as: dict[Block, bool | str] = {
+        block: block.visible for block in _inside(item) if block.visible
+    }
     for block in shown_as:
         block.visible = False
     return shown_as

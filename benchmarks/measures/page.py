@@ -125,8 +125,8 @@ def measure(options: Namespace) -> Iterator[Row]:
             (PACKAGED_MODEL, _PLAYGROUND),
             (PACKAGED_MODEL, _CHAT),
         ):
-            times = _ends(browser, f"{url}/?model={model}", mode, Path(trace.name), options.rounds)
-            yield _row(f"{model}, {mode[0]}: engine's end to final numbers, ms", times)
+            ends = _ends(browser, f"{url}/?model={model}", mode, Path(trace.name), options.rounds)
+            yield _row(f"{model}, {mode[0]}: engine's end to final numbers, ms", ends)
 
 
 def _row(what: str, values: Sequence[float]) -> Row:
