@@ -7,10 +7,9 @@ nor what is in one.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -31,11 +30,10 @@ from playground.server.gate import Gate
 from playground.server.health import health
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
-from playground.tabs.chat.tab import ChatTab
 from playground.tabs.inside.texts_route import texts_route
 from playground.ui import header
-from playground.ui.components import LATEST, QUIET, html
-from playground.ui.theme import css_variables, theme
+from playground.ui.components import LATEST, QUIET, Updates, html
+from playground.ui.theme import ASSETS, css_variables, style_sheets, theme
 from xla_backend.openai_api.app import create_api
 from xla_backend.openai_api.outside import PATH, Outside
 
@@ -51,7 +49,6 @@ MAX_FILE_SIZE = "200mb"
 """Enough for ten minutes of 48 kHz stereo with 24 bits, the longest recording."""
 SESSIONS_KEPT = 500
 """Open pages whose state the server keeps. Gradio copies the page's settings for each."""
-_ASSETS = Path(__file__).parent / "ui" / "assets"
 _SCRIPTS = ("views.js", "kept.js", "page.js", "request.js", "chats.js")
 # An update in Gradio's own form.
 _SHOW_MODE = "() => ({__type__: 'update', selected: showPlace()})"
@@ -124,30 +121,27 @@ def create_app(
             )
             address_is_new = gr.Button(visible="hidden", elem_id="address_is_new")
             built: dict[str, Any] = {}
+            items: dict[str, gr.Tab] = {}
             # The style sheet hides its tab bar: the links above replace it.
             with gr.Tabs(elem_id="modes", overflow_behavior="wrap") as shown:
                 gr.on([app.load, address_is_new.click], None, None, shown, js=_SHOW_MODE, **LATEST)
                 for address, mode in places.modes(admin).items():
                     with gr.Tab(mode.name, id=address, elem_id=f"{address}_mode") as item:
                         built[address] = mode(page)
+                    items[address] = item
                     parts = _left_out(item) if len(built) > 1 else {}
                     shown_as = json.dumps([*parts.values()])
                     tell = f"() => cameInSight({json.dumps(address)}, {shown_as})"
                     item.select(None, None, [*parts], js=tell, **QUIET)
-                    if isinstance(built[address], ChatTab):
-                        item.select(built[address].prepare, None, None, **QUIET)
         request = built["playground"].fields
         for mode in ("start", "chat"):
             built[mode].open_in(request)
         built["runs"].connect(request)
-        pickers = [
-            block
-            for block in app.blocks.values()
-            if isinstance(block, gr.Dropdown) and "model-choice" in block.elem_classes
-        ]
-        _share_model(page, pickers)
+        pickers = {address: _pickers(item) for address, item in items.items()}
+        _share_model(page, items, pickers)
+        items["chat"].select(built["chat"].prepare, None, None, **QUIET)
         if admin:
-            built["models"].offer_added(pickers)
+            built["models"].offer_added([each for found in pickers.values() for each in found])
         add_endpoints(page)
         built["api"].list_endpoints(app)
 
@@ -162,37 +156,73 @@ def create_app(
     return app
 
 
+def _inside(item: gr.Tab) -> Iterator[Block]:
+    unseen = [*item.children]
+    while unseen:
+        yield (block := unseen.pop(0))
+        unseen += getattr(block, "children", [])
+
+
 def _left_out(item: gr.Tab) -> dict[Block, bool | str]:
     """Hides a mode's components until it is opened; returns them with their own visibility.
 
     Gradio fetches the scripts of every component that is not invisible, in unopened tabs too: 0.4
     MB and 50 requests of a first visit.
     """
-    inside: dict[Block, bool | str] = {}
-    unseen = [*item.children]
-    while unseen:
-        block = unseen.pop()
-        unseen += getattr(block, "children", [])
-        if block.visible:
-            inside[block], block.visible = block.visible, False
-    return inside
+    shown_as: dict[Block, bool | str] = {
+        block: block.visible for block in _inside(item) if block.visible
+    }
+    for block in shown_as:
+        block.visible = False
+    return shown_as
 
 
-def _share_model(page: PageContext, pickers: Sequence[gr.Dropdown]) -> None:
-    """Sets a model that a visitor chooses in one mode in all modes that offer it."""
-    singles = [
-        picker
-        for picker in pickers
-        if not picker.multiselect and "apart" not in picker.elem_classes
-    ]
+def _pickers(item: gr.Tab) -> list[gr.Dropdown]:
+    """A mode's lists of models."""
+    dropdowns = (block for block in _inside(item) if isinstance(block, gr.Dropdown))
+    return [block for block in dropdowns if "model-choice" in block.elem_classes]
 
-    def follow(others: Sequence[gr.Dropdown], name: str) -> list[Any]:
-        offered = ([model.name for model in page.models_in(str(each.elem_id))] for each in others)
-        return [name if name in names else gr.skip() for names in offered]
 
-    for chosen in singles:
-        others = [each for each in singles if each is not chosen]
-        chosen.input(partial(follow, others), chosen, others, **LATEST)
+def _share_model(
+    page: PageContext, items: Mapping[str, gr.Tab], pickers: Mapping[str, Sequence[gr.Dropdown]]
+) -> None:
+    """Sets a model that a visitor chooses in one mode in all modes that offer it.
+
+    At once in the Playground, whose request others fill in, and in the rest when they are opened: a
+    list that changes has events of its own, half a second of the browser's time for six modes.
+    """
+    chosen = gr.Textbox(visible=False)  # JSON: the name, by the ids of the lists that offer it
+    singles = {
+        address: [
+            each for each in found if not each.multiselect and "apart" not in each.elem_classes
+        ]
+        for address, found in pickers.items()
+    }
+
+    def follow(now: Sequence[gr.Dropdown], later: Sequence[gr.Dropdown], name: str) -> Updates:
+        offering = [
+            each
+            for each in (*now, *later)
+            if name in (model.name for model in page.models_in(str(each.elem_id)))
+        ]
+        waiting = {each.elem_id: name for each in later if each in offering}
+        return {chosen: json.dumps(waiting), **{each: name for each in now if each in offering}}
+
+    lists = {each: address for address, found in singles.items() for each in found}
+    for picker, address in lists.items():
+        now = {*singles["playground"], *singles[address]} - {picker}
+        later = [each for each in lists if each not in now | {picker}]
+        picker.input(partial(follow, [*now], later), picker, [chosen, *now], **LATEST)
+    waiting = {each: at for each, at in lists.items() if at != "playground"}
+    modes = json.dumps({each.elem_id: at for each, at in waiting.items()})
+    gr.on(
+        [chosen.change, *(items[address].select for address in dict.fromkeys(waiting.values()))],
+        None,
+        chosen,
+        [*waiting],
+        js=f"(chosen) => chosenModels(chosen, {modes})",
+        **QUIET,
+    )
 
 
 @asynccontextmanager
@@ -221,17 +251,15 @@ def launch_options(
     """
     context = page.context
     api = create_api(OpenAiHost(context, partial(health, context.backend, context.line)))
-    scripts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    # page.css is for all modes; a mode with its own styles has its own file.
-    sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
+    scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # Gradio sets the title by a script, which sometimes fails.
     scripts.insert(0, places.script(context.admin))
     head = f"<title>{TITLE}</title>" + "".join(f"<script>{script}</script>" for script in scripts)
     return {
         "theme": theme(),
-        "css": css_variables() + places.style() + "\n".join(sheets),
+        "css": css_variables() + places.style() + style_sheets(),
         "head": head,
-        "favicon_path": _ASSETS / "favicon.svg",
+        "favicon_path": ASSETS / "favicon.svg",
         "footer_links": ["api"],  # not Gradio's settings, which the header has
         "max_file_size": MAX_FILE_SIZE,
         "state_session_capacity": SESSIONS_KEPT,

@@ -49,7 +49,7 @@ PLACES = {
         "Try",
         {
             "playground": PlaygroundTab,
-            SIDES: SideBySideTab,
+            draft.SIDES: SideBySideTab,
             "chat": ChatTab,
             "speech": SpeechTab,
             "batch": BatchTab,

@@ -1,12 +1,15 @@
-"""The page in a browser: start of `app.py`, bytes of a visit, and click to first text.
+"""The page in a browser: start, bytes of a visit, click to first text, end to final numbers.
 
 Chromium runs on the same machine as the engine and caches nothing between visits. The page is
 usable when Generate is enabled and shows a prediction. The click is one for a compiled shape; the
-time to the first token at `/v1` for the same request says what of it is not the page's.
+time to the first token at `/v1` for the same request says what of it is not the page's. The end is
+that of the request's last span in the app's trace; the numbers are final when the browser has
+painted them, by the same clock.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import statistics
 import tempfile
@@ -14,6 +17,7 @@ import time
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import httpx2
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -33,10 +37,11 @@ PROMPT = "Once upon a time there was a little fox"
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 # Timed in the browser, so the driver's time is not included.
-_USABLE = """() => new Promise((resolve) => {
+_USABLE = """(press) => new Promise((resolve) => {
   const look = () => {
-    const button = document.querySelector("#start_generate, #generate");
-    const isThere = document.querySelector(".walkthrough, #prediction .prediction-key");
+    const button = document.querySelector(press);
+    const isThere = document.querySelector(
+      ".walkthrough, #prediction .prediction-key, #chat_prediction .prediction");
     if (button && !button.disabled && isThere) resolve(performance.now() / 1000);
     else requestAnimationFrame(look);
   };
@@ -56,6 +61,28 @@ _CLICK = """() => new Promise((resolve) => {
     {childList: true, subtree: true, characterData: true});
   document.getElementById("generate").click();
 })"""
+# The numbers are there once there is one more of them than while the run went on. A task after the
+# next frame's begins when that frame was painted.
+_FINAL = """([button, running, final]) => new Promise((resolve) => {
+  const count = () => document.querySelectorAll(final).length;
+  let before = null;
+  const seen = new MutationObserver(() => {
+    if (before === null && document.querySelector(running)) before = count();
+    if (before === null || count() <= before) return;
+    seen.disconnect();
+    const now = () => (performance.timeOrigin + performance.now()) / 1000;
+    requestAnimationFrame(() => setTimeout(() => resolve(now())));
+  });
+  seen.observe(document.body, {childList: true, subtree: true});
+  document.querySelector(button).click();
+})"""
+# Address, field, and what `_FINAL` is given.
+_PLAYGROUND = (
+    "playground",
+    "#prompt",
+    ["#generate", "#report .busy", "#report .report:not(.busy)"],
+)
+_CHAT = ("chat", "#chat_text", ["#chat_send", "#chat .busy", "#chat .chat-line:not(.busy)"])
 
 
 def measure(options: Namespace) -> Iterator[Row]:
@@ -70,7 +97,11 @@ def measure(options: Namespace) -> Iterator[Row]:
             served, answered = zip(*times, strict=True)
             yield _row(f"{model}, store {filled}: start to page, s", served)
             yield _row(f"{model}, store {filled}: start to first answer, s", answered)
-    with this_app("--models", DEFAULT_MODEL) as url, sync_playwright() as playwright:
+    with (
+        tempfile.NamedTemporaryFile() as trace,
+        this_app(f"--models={DEFAULT_MODEL},{PACKAGED_MODEL}", f"--trace-file={trace.name}") as url,
+        sync_playwright() as playwright,
+    ):
         settle(url)
         try:
             path = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -89,6 +120,13 @@ def measure(options: Namespace) -> Iterator[Row]:
         client = Client(url, DEFAULT_MODEL)
         asked = [client.complete(PROMPT, max_tokens=96, temperature=0.0) for _ in range(7)][2:]
         yield _row("first token of the same at /v1, ms", [1000 * one.ttft_s for one in asked])
+        for model, mode in (
+            (DEFAULT_MODEL, _PLAYGROUND),
+            (PACKAGED_MODEL, _PLAYGROUND),
+            (PACKAGED_MODEL, _CHAT),
+        ):
+            ends = _ends(browser, f"{url}/?model={model}", mode, Path(trace.name), options.rounds)
+            yield _row(f"{model}, {mode[0]}: engine's end to final numbers, ms", ends)
 
 
 def _row(what: str, values: Sequence[float]) -> Row:
@@ -109,7 +147,9 @@ def _start(model: str, store: str) -> tuple[float, float]:
         return page_s, answer.last - start
 
 
-def _opened(browser: Browser, url: str) -> tuple[Page, list[float], float]:
+def _opened(
+    browser: Browser, url: str, button: str = "#start_generate, #generate"
+) -> tuple[Page, list[float], float]:
     """A new visitor's page, the bytes of its requests so far, and seconds until it was usable."""
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -117,7 +157,7 @@ def _opened(browser: Browser, url: str) -> tuple[Page, list[float], float]:
     network.send("Network.enable")
     network.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
     page.goto(url)
-    return page, sizes, page.evaluate(_USABLE)
+    return page, sizes, page.evaluate(_USABLE, button)
 
 
 def _visit(browser: Browser, url: str) -> tuple[int, float, float]:
@@ -140,3 +180,30 @@ def _clicks(browser: Browser, url: str, count: int) -> list[float]:
         page.wait_for_timeout(300)  # the visitor looks; the tables below are drawn
     page.context.close()
     return times[2:]
+
+
+def _ends(
+    browser: Browser, url: str, mode: tuple[str, str, list[str]], trace: Path, count: int
+) -> list[float]:
+    """Milliseconds from the engine's end to the final numbers on the screen."""
+    address, field, parts = mode
+    page, _, _ = _opened(browser, f"{url}&tab={address}", parts[0])
+    times = []
+    for place in range(2 + count):
+        page.locator(f"{field} textarea").fill(f"{PROMPT} {place}")
+        page.wait_for_timeout(1000)  # the visitor reads the prediction
+        painted = page.evaluate(_FINAL, parts)
+        page.locator(f"{parts[0]}:enabled").wait_for()
+        times.append(1000 * (painted - _engine_ended(trace)))
+    page.context.close()
+    return times[2:]
+
+
+def _engine_ended(trace: Path) -> float:
+    """When the engine ended its latest request, in seconds since 1970."""
+    events = [json.loads(line.rstrip(",\n")) for line in trace.open() if line.startswith("{")]
+    latest = max(event["tid"] for event in events)
+    ended = (
+        e["ts"] + e["dur"] for e in events if (e["ph"], e["pid"], e["tid"]) == ("X", 2, latest)
+    )
+    return max(ended) / 1e6 + time.time() - time.perf_counter()

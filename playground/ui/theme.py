@@ -6,8 +6,13 @@ lives here and not in the style sheet so that a test can compute every contrast 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gradio as gr
 from gradio.themes.utils import sizes
+
+ASSETS = Path(__file__).parent / "assets"
+"""Style sheets and scripts."""
 
 # What runs once (trace, compile) is warm, what runs every time (prefill, decode) is cool, and
 # what merely surrounds it is grey: the bar can be read without its legend.
@@ -97,6 +102,11 @@ def css_variables() -> str:
         return "".join(f"--{name}:{value};" for name, value in palette.items())
 
     return f":root{{{declarations(LIGHT)}}}\n.dark{{{declarations(DARK)}}}\n"
+
+
+def style_sheets() -> str:
+    """All style sheets: page.css is for all modes; a mode with its own styles has its own file."""
+    return "\n".join(path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.css")))
 
 
 def theme() -> gr.themes.Base:

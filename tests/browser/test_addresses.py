@@ -112,6 +112,8 @@ def test_a_model_that_is_chosen_is_that_of_the_modes_that_offer_it(window: Visit
         window.has_value(f"#{name.lower()}_model input", re.compile("talker"))
     window.open_mode("Playground")
     window.choose_model("gpt2-stories")
+    window.says("#prediction", "MISS")
+    window.has_value("#batch_model input", re.compile("talker"))  # events of unseen modes are dear
     window.open_mode("Batch")
     window.has_value("#batch_model input", re.compile("gpt2-stories"))
     window.open_mode("Chat")

@@ -252,7 +252,7 @@ def test_a_compiled_function_is_looked_into_and_taken_home(window: Visit, app: S
     window.at("#inside_look").click()
     window.at("#inside_decode").wait_for()
     layer = window.at("#inside_graph .inside-box").nth(1)
-    expect(layer.locator("summary").first).to_contain_text("Layer 0")
+    expect(layer.locator("summary").first).to_contain_text("Layers 0 to 5")
     layer.locator("summary").first.click()
     part = layer.locator("details").nth(1)
     part.locator("summary").click()

@@ -15,6 +15,12 @@ from xla_backend import EngineStatus
 Open = Callable[..., Visit]
 PLACES = "['#story', '#report', '#entries'].map((each) => document.querySelector(each).offsetTop)"
 NEW = "#story .story-new"
+_STATES = """async () => {
+  const scripts = performance.getEntriesByType("resource").map(({name}) => name);
+  const parts = await import(scripts.find((name) => name.includes("/statustracker-")));
+  const noted = Object.values(parts).find((part) => part.prototype?.resolve_args);
+  return noted.prototype.resolve_args({fn_index: 0});
+}"""
 
 
 def test_a_run_is_told_step_by_step_and_nothing_jumps(window: Visit, engine: FakeBackend) -> None:
@@ -53,6 +59,20 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(window: Visit, engine: Fak
     window.wait_for_result()
     window.says("#report", "HIT", re.compile(r"faster than the first call of this shape, compiled"))
     assert window.page.evaluate(PLACES) == before
+
+
+def test_the_final_numbers_wait_for_no_further_event(window: Visit, engine: FakeBackend) -> None:
+    window.write("A tale")
+    engine.hold("text")
+    window.at("#generate").click()
+    engine.write(" there")
+    expect(window.at(NEW)).to_have_text("there")
+    # What follows the run is not answered.
+    window.page.route("**/run/**", lambda route: None)
+    engine.end()
+    window.says("#report", "Decode tokens/s")
+    expect(window.at("#generate")).to_be_disabled()
+    assert window.page.evaluate(_STATES) == [], "Gradio's page copies what nobody is shown"
 
 
 def test_each_press_draws_a_seed_unless_one_is_held(window: Visit, engine: FakeBackend) -> None:

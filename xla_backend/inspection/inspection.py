@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, TypeVar
 
 from xla_backend.interface.buckets import CacheKey
@@ -43,6 +44,12 @@ class KernelInside:
     transcendentals: int
     bytes: int
 
+    @property
+    def form(self) -> tuple[str | int, ...]:
+        """What the same kernel has in common in equal layers: all but names and the layer."""
+        work = self.instructions, self.calls, self.flops, self.transcendentals, self.bytes
+        return self.part, self.opcode, self.source, *work
+
 
 @dataclass(frozen=True)
 class FunctionInside:
@@ -77,6 +84,17 @@ class FunctionInside:
     trace_s: float | None
     compile_s: float | None
     kernels: tuple[KernelInside, ...]
+
+    @property
+    def layers(self) -> list[tuple[range, list[KernelInside]]]:
+        """Numbers of consecutive equal layers, and the kernels of the first of them."""
+        numbers = sorted({k.layer for k in self.kernels if k.layer is not None})
+        of_layer = {n: [k for k in self.kernels if k.layer == n] for n in numbers}
+        found = []
+        for _, equal in groupby(numbers, lambda n: sorted(k.form for k in of_layer[n])):
+            first, *more = equal
+            found.append((range(first, first + len(more) + 1), of_layer[first]))
+        return found
 
     @property
     def intensity(self) -> float:

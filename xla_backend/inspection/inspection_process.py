@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from typing import Any
 
 from xla_backend.child_process.child_side import connect, end, reporting_errors
@@ -42,9 +43,12 @@ def _answer(job: Job) -> Any:
 
     import_engine()
     if isinstance(job, MakeJob):
-        from xla_backend.inspection.making import make
+        from xla_backend.engine.backend import Backend
 
-        return make(job)
+        with closing(Backend(job.registry, store=job.store)) as backend:
+            backend.load(job.model)
+            backend.warm(job.model, [job.key])
+        return None
     if isinstance(job, MeasureJob):
         from xla_backend.inspection.measuring import measure
 

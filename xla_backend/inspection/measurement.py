@@ -6,11 +6,11 @@ Knows what the numbers mean. Must not know how they are measured.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from xla_backend.inspection.inspection import FunctionInside
+from xla_backend.inspection.inspection import FunctionInside, KernelInside
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,17 @@ class Measurement:
     def overhead(self) -> float:
         """How much longer a token took with the profiler, as a share."""
         return self.profiled_token_s / self.token_s - 1
+
+    def wasted_s(self, kernels: Iterable[KernelInside]) -> float:
+        """How much longer these take than their FLOPs and bytes need at the machine's limits.
+
+        A kernel that reads from the processor's cache may need less: that is no waste.
+        """
+        return sum(
+            max(0.0, self.kernel_s[k.name] - self.limits.shortest_s(k.flops, k.bytes))
+            for k in kernels
+            if k.name in self.kernel_s
+        )
 
     def distance(self, function: FunctionInside) -> float:
         """A token's time over the shortest time that the machine's limits allow."""

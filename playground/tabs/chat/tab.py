@@ -504,7 +504,7 @@ class ChatTab:
         }
 
     def _run(self, request: gr.Request) -> Iterator[Any]:
-        """The conversation with the growing answer; what it cost is shown by `_finish`."""
+        """The conversation with the growing answer, at last what it cost; `_finish` follows."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, ChatRun)
         if run is not None:  # otherwise the question was refused
@@ -512,10 +512,13 @@ class ChatTab:
                 for text in run.texts(self._page.backend, self._page.line.waited_s()):
                     if text:
                         yield report.messages(run.conversation, report.writing(run.question, text))
+            if (conversation := run.after()) is not None:
+                yield report.messages(conversation)
+                return
         yield gr.skip()  # A generator that yields nothing would empty its outputs.
 
     def _finish(self, opened: str, text: str, runs: Any, request: gr.Request) -> ui.Updates:
-        """Shows the answer and its cost. After an error the question is a draft again."""
+        """Shows what stands beside the answer. After an error the question is a draft again."""
         ended = self._page.runs.ended(str(request.session_hash), ChatRun)
         if ended is None:  # The run never started.
             return {self.notice: gr.skip()}
@@ -534,7 +537,9 @@ class ChatTab:
             return {**at_rest, **self._show(before), self.text: draft, self.notice: message}
         if (shown := run.shown()) is not None:
             at_rest[self._page.runs_of_visitor] = records.add(runs, shown, CHATTING)
-        return {**at_rest, **self._show(conversation)}
+        beside = self._show(conversation)
+        del beside[self.chatbot]  # `_run` has shown it
+        return {**at_rest, **beside}
 
     def _undo(self, opened: str, text: str, request: gr.Request) -> ui.Updates:
         """Takes the last turn back; its question is a draft again."""

@@ -50,6 +50,7 @@ from xla_backend.interface.decisions import Decisions
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
+TOKENS = "Tokens"
 _COPY_TEXT = """() => {
   const written = document.querySelector("#story .story-new");
   return copiedOrNot(written.dataset.text ?? written.textContent);
@@ -147,9 +148,9 @@ class PlaygroundTab:
     def _build_result(self) -> None:
         family = family_of(self._first)
         self.walkthrough.build_panel()
-        # The style sheet shows one of the two, so switching needs no request.
+        # The style sheet shows one of the two.
         self.view = gr.Radio(
-            ["Text", "Tokens"],
+            ["Text", TOKENS],
             value="Text",
             show_label=False,
             label="Result as",
@@ -219,7 +220,7 @@ class PlaygroundTab:
             **self._page.beside_others,
         ).then(
             self._finish,
-            [self.shown, self._page.runs_of_visitor],
+            [self.shown, self._page.runs_of_visitor, self.view],
             [
                 self.story,
                 self.tokens,
@@ -240,6 +241,7 @@ class PlaygroundTab:
             queue=False,
             **ui.FOLLOWING,
         )
+        self.view.change(self._tokens, [self.view, self.shown], self.tokens, **ui.QUIET)
         ui.say_stopping(self.stop)
         self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
         self.retry.click(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
@@ -386,7 +388,7 @@ class PlaygroundTab:
             return None
 
     def _run(self, request: gr.Request) -> Iterator[ui.Updates]:
-        """Streams the visitor's run; what it cost is shown by `_finish`, which follows."""
+        """Streams the visitor's run, at last what it cost; `_finish` follows with all else."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, Run)
         if run is not None:  # otherwise `_begin` found a mistake and reported it
@@ -400,10 +402,15 @@ class PlaygroundTab:
                         yield {
                             self.report: waiting_report(run.prediction, 0, family, run.clicked_s)
                         }
+            if (shown := run.shown()) is not None:
+                yield self._result(shown, family)  # `_finish` comes a tenth of a second later
+                return
         yield {self.report: gr.skip()}  # A generator that yields nothing would empty its outputs.
 
-    def _finish(self, before: Shown | None, runs: Any, request: gr.Request) -> ui.Updates:
-        """Shows the run's result and its cost. After an error the last result stays."""
+    def _finish(
+        self, before: Shown | None, runs: Any, view: str, request: gr.Request
+    ) -> ui.Updates:
+        """Shows what is left of the run's result. After an error the last result stays."""
         ended = self._page.runs.ended(str(request.session_hash), Run)
         if ended is None:  # The run never started.
             return {self.notice: gr.skip()}
@@ -411,15 +418,18 @@ class PlaygroundTab:
         family = self._family(run.model, run.prompt)
         shown = run.shown()
         if shown is None:
-            notice = ui.notice(labelled(problem or "Stopped before it began."))
-            if run.text:
-                cut = self._interrupted(run.prompt, run.text, family)
-                return {**self._at_rest(None, family), **cut, self.notice: notice}
-            return {**self._at_rest(before, family), self.notice: notice}
-        if isinstance(shown.result, Decisions):  # a record is of a text
-            return self._at_rest(shown, family)
-        runs = records.add(runs, shown, family)
-        return {**self._at_rest(shown, family), self._page.runs_of_visitor: runs}
+            kept = None if run.text else before
+            cut = self._interrupted(run.prompt, run.text, family) if run.text else {}
+            return {
+                **self._result(kept, family),
+                **self._at_rest(kept, view, family),
+                **cut,
+                self.notice: ui.notice(labelled(problem or "Stopped before it began.")),
+            }
+        updates = self._at_rest(shown, view, family)
+        if not isinstance(shown.result, Decisions):  # a record is of a text
+            updates[self._page.runs_of_visitor] = records.add(runs, shown, family)
+        return updates
 
     def _interrupted(self, prompt: Prompt, text: str, family: Family) -> ui.Updates:
         """A text that an error or a reload has cut, with a button to ask again."""
@@ -429,29 +439,18 @@ class PlaygroundTab:
             self.retry: gr.update(visible=True),
         }
 
-    def _at_rest(self, shown: Shown | None, empty: Family) -> ui.Updates:
-        """A result (or the page before the first one) with the buttons in their initial state."""
+    def _at_rest(self, shown: Shown | None, view: str, empty: Family) -> ui.Updates:
+        """What stands beside a result (or the page before the first one), with the buttons in
+        their initial state."""
         family = self._family(shown.result.model, shown.prompt) if shown else empty
         is_text = shown is not None and not isinstance(shown.result, Decisions)
-        if shown:
-            texts = (
-                decisions_view(shown.result)
-                if isinstance(shown.result, Decisions)
-                else story(shown.prompt, shown.result.text, family=family) + form_view(shown),
-                token_view(shown, family),
-                report(shown, family),
-            )
-        else:
-            texts = empty_story(empty), empty_token_view(empty), empty_report(empty)
         return {
             self.shown: shown,
-            self.story: texts[0],
-            self.tokens: texts[1],
+            self.tokens: self._tokens(view, shown) if shown else empty_token_view(empty),
             self.origin: origin(shown) if shown else "",
             self.continue_text: gr.update(visible=_can_go_on(shown, family)),
             self.copy_text: gr.update(value="Copy text", visible=is_text),
             self.retry: gr.update(visible=False),
-            self.report: texts[2],
             self.generate: gr.update(value="Generate", interactive=True),
             self.walkthrough.button: gr.update(interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),
@@ -459,6 +458,24 @@ class PlaygroundTab:
             self.entries: self._cached_functions_table(),
             self._page.status: self._page.engine_line(),
         }
+
+    def _result(self, shown: Shown | None, empty: Family) -> ui.Updates:
+        """The text and what it cost."""
+        if shown is None:
+            return {self.story: empty_story(empty), self.report: empty_report(empty)}
+        family = self._family(shown.result.model, shown.prompt)
+        if isinstance(shown.result, Decisions):
+            text: str = decisions_view(shown.result)
+        else:
+            text = story(shown.prompt, shown.result.text, family=family) + form_view(shown)
+        return {self.story: text, self.report: report(shown, family)}
+
+    def _tokens(self, view: str, shown: Shown | None) -> str:
+        """A hundred kilobytes for 250 tokens: only where they are looked at."""
+        if shown is None:
+            return gr.skip()
+        family = self._family(shown.result.model, shown.prompt)
+        return token_view(shown, family) if view == TOKENS else empty_token_view(family)
 
 
 def _can_go_on(shown: Shown | None, family: Family) -> bool:

@@ -6,21 +6,26 @@ Knows how an `Inspection` and a `Measurement` read for an engineer. Must not kno
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from datetime import UTC, datetime
 
 import htpy as h
+from markupsafe import Markup
 
+from playground.context import machine
 from playground.ui import charts, quantities, report_parts
 from playground.ui.charts import Bar
-from playground.ui.markup import remarks, rendered
+from playground.ui.families import model_name
+from playground.ui.markup import clean, remarks, rendered
 from playground.ui.tables import sheet
+from playground.ui.theme import css_variables, style_sheets
 from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
 from xla_backend.inspection.measurement import Measurement
 from xla_backend.inspection.table import amount
 
 LISTED = 12
-"""Kernels in the list of the largest."""
+"""Rows in the list of kernels."""
 _PARTS = {
     origin.EMBEDDING: "Embedding",
     origin.NORM: "Norm",
@@ -43,7 +48,7 @@ def report(seen: Inspection, measured: Measurement | None) -> h.Node:
         _function("Decode, one token", seen.decode, "inside_decode"),
         [_measured(seen.decode, measured), _roofline(seen, measured)] if measured else None,
         _graph(seen.decode),
-        _largest(seen.decode, measured),
+        _kernels(seen.decode, measured),
         _function("Prefill, one prompt", seen.prefill, "inside_prefill"),
         remarks(took),
     ]
@@ -209,65 +214,109 @@ def _verdict(decode: FunctionInside, measured: Measurement) -> str:
 
 def _graph(inside: FunctionInside) -> h.Element:
     """Layers as boxes, in the order in which a token passes them; each opens to its kernels."""
-    layers = sums(inside.kernels, lambda kernel: kernel.layer)
-    numbered = sorted(number for number in layers if number is not None)
     first = [k for k in inside.kernels if k.layer is None and k.part == origin.EMBEDDING]
     last = [k for k in inside.kernels if k.layer is None and k.part != origin.EMBEDDING]
-    boxes = [
-        _box(f"Layer {number}", [k for k in inside.kernels if k.layer == number])
-        for number in numbered
-    ]
     return h.section("#inside_graph")[
         h.h3["The path of a token"],
         h.p(".caption")[
-            "From top to bottom. Open a box for its parts, and those for their kernels."
+            "From top to bottom; equal layers are one box, with the kernels of the first. Open a "
+            "box for its parts, and those for their kernels."
         ],
         h.div(".inside-graph")[
             _box("Embedding", first) if first else None,
-            boxes,
+            [_box(_layers(numbers), kernels, len(numbers)) for numbers, kernels in inside.layers],
             _box("Head and token choice", last) if last else None,
         ],
     ]
 
 
-def _box(name: str, kernels: Sequence[KernelInside]) -> h.Element:
+def _layers(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"Layer {numbers[0]}"
+    return f"Layers {numbers[0]} to {numbers[-1]}"
+
+
+def _box(name: str, kernels: Sequence[KernelInside], times: int = 1) -> h.Element:
     parts = [
         h.details[_summary(_PARTS[part], of_part), _kernel_list(of_part)]
         for part in dict.fromkeys(kernel.part for kernel in kernels)
         if (of_part := [kernel for kernel in kernels if kernel.part == part])
     ]
-    return h.details(".inside-box")[_summary(name, kernels), parts]
+    return h.details(".inside-box")[_summary(name, kernels, times), parts]
 
 
-def _summary(name: str, kernels: Sequence[KernelInside]) -> h.Element:
+def _summary(name: str, kernels: Sequence[KernelInside], times: int = 1) -> h.Element:
     moved = amount(sum(kernel.bytes for kernel in kernels), "B")
     number = quantities.count(len(kernels), "kernel")
-    return h.summary[h.span[name], h.small[f"{number} · {moved}"]]
+    equal = f"{times} × " if times > 1 else ""
+    return h.summary[h.span[name], h.small[h.bdi[f"{equal}{number} · {moved}"]]]
 
 
 def _kernel_list(kernels: Iterable[KernelInside]) -> h.Element:
     rows = [
-        h.li[h.b[each.name], " ", h.span[amount(each.bytes, "B")], h.small[each.source]]
+        h.li[h.b[each.name], " ", h.bdi[amount(each.bytes, "B")], h.small[each.source]]
         for each in kernels
     ]
     return h.ul(".inside-kernels", translate="no")[rows]
 
 
-def _largest(inside: FunctionInside, measured: Measurement | None) -> h.Element:
+def _kernels(inside: FunctionInside, measured: Measurement | None) -> h.Element:
+    """Those that waste most time, or else move most bytes; equal ones of all layers in a row."""
     took = measured.kernel_s if measured else {}
-    order = sorted(inside.kernels, key=lambda one: (-took.get(one.name, 0.0), -one.bytes))[:LISTED]
-    names = ("Kernel", "Layer", "FLOPs", "Bytes", "Time", "Line of Python")
+    alike: dict[Hashable, list[KernelInside]] = {}
+    for kernel in inside.kernels:
+        alike.setdefault((kernel.layer is None, kernel.form), []).append(kernel)
+
+    def order(some: Sequence[KernelInside]) -> tuple[float, int]:
+        return measured.wasted_s(some) if measured else 0.0, sum(k.bytes for k in some)
+
+    names = ("Kernel", "Layers", "FLOPs", "Bytes", "Time", "Wasted", "Line of Python")
     signature = h.span(".signature", translate="no")
-    rows = [
-        (
-            signature[kernel.name],
-            "–" if kernel.layer is None else str(kernel.layer),
-            amount(kernel.flops, ""),
-            amount(kernel.bytes, "B"),
-            quantities.fine_seconds(took[kernel.name]) if kernel.name in took else "–",
-            signature[kernel.source],
+    rows = []
+    for some in sorted(alike.values(), key=order, reverse=True)[:LISTED]:
+        times = [took[k.name] for k in some if k.name in took]
+        wasted_s = measured.wasted_s(some) if measured and times else None
+        layers = [k.layer for k in some if k.layer is not None]
+        rows.append(
+            (
+                [signature[some[0].name], len(some) > 1 and h.small[f" × {len(some)}"]],
+                h.bdi[_range(layers)],
+                amount(sum(k.flops for k in some), ""),
+                amount(sum(k.bytes for k in some), "B"),
+                quantities.fine_seconds(sum(times)) if times else "–",
+                "–" if wasted_s is None else quantities.fine_seconds(wasted_s),
+                signature[some[0].source],
+            )
         )
-        for kernel in order
-    ]
-    title = h.h3["The largest kernels of a token"]
-    return h.section("#inside_largest")[title, sheet(names, rows)]
+    title = "The kernels that waste most time" if measured else "The largest kernels of a token"
+    said = (
+        "Wasted: the time beyond what their FLOPs and bytes need at this machine’s limits."
+        if measured
+        else "Measure a token to see their times, and which of them waste time."
+    )
+    return h.section("#inside_largest")[h.h3[title], sheet(names, rows), remarks(said)]
+
+
+def _range(layers: Sequence[int]) -> str:
+    if not layers:
+        return "–"
+    return str(layers[0]) if layers[0] == layers[-1] else f"{layers[0]}–{layers[-1]}"
+
+
+def file(seen: Inspection, measured: Measurement | None) -> str:
+    """The report as an HTML file of its own, to attach to an issue."""
+    title = f"{model_name(seen.model)} · {seen.key}"
+    body = "body{margin:0;color:var(--ink);background:var(--page)}"
+    styles = css_variables() + style_sheets() + body
+    return clean(
+        h.html(lang="en")[
+            h.head[h.meta(charset="utf-8"), h.title[title], h.style[Markup(styles)]],
+            h.body(".gradio-container")[
+                h.main("#page")[
+                    h.h2[title],
+                    h.p[f"{machine.summary()}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."],
+                    report(seen, measured),
+                ]
+            ],
+        ]
+    )

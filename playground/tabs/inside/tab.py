@@ -6,6 +6,7 @@ function is looked into. All of it happens beside the engine, in a process that 
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,15 @@ from playground.tabs.inside import report
 from playground.tabs.inside.functions import NO_STORE, check_own, choices, key_of
 from playground.tabs.inside.texts_route import links
 from playground.ui import components as ui
+from playground.ui.families import model_name
 from playground.ui.markup import nothing
 from xla_backend import BackendError, InvalidRequest
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
+    from xla_backend.inspection.inspection import Inspection
     from xla_backend.inspection.inspector import Inspector
+    from xla_backend.inspection.measurement import Measurement
 
 MAX_WAIT_S = 60.0
 """How long a measurement waits for an idle engine; then it measures beside it."""
@@ -61,6 +65,8 @@ class InsideTab:
             mine = self._page.admin
             self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
             self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
+            self.save = gr.Button("Save as HTML", elem_id="inside_save")
+        self._made = gr.Textbox(visible=False, elem_id="inside_made")
         self.notice = ui.html("", "inside_notice")
         self.files = ui.html("", "inside_files")
 
@@ -99,6 +105,9 @@ class InsideTab:
                 **ui.FOLLOWING,
             )
 
+        saved = self.save.click(self._save, chosen, [self.notice, self._made], **ui.QUIET)
+        saved.then(None, self._made, None, js=ui.SAVE, **ui.QUIET)
+
     def _offer(self, model: str | None, chosen: str | None) -> ui.Updates:
         offered = choices(self._page, model)
         words = [word for _, word in offered]
@@ -115,6 +124,15 @@ class InsideTab:
             return {self.notice: "", self.report: self._report(model, function)}
         except BackendError as error:
             return {self.notice: ui.notice(str(error))}
+
+    def _save(self, model: str, function: str | None) -> ui.Updates:
+        try:
+            text = report.file(*self._seen(model, function))
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error)), self._made: ""}
+        name = f"inside-{model_name(model)}-{function}.html"
+        made = {"name": name, "type": "text/html;charset=utf-8", "text": text}
+        return {self.notice: "", self._made: json.dumps(made)}
 
     def _measure(self, model: str, function: str | None) -> ui.Updates:
         try:
@@ -140,8 +158,10 @@ class InsideTab:
             return {self.notice: ui.notice(str(error))}
 
     def _report(self, model: str, function: str | None) -> str:
+        return report.report(*self._seen(model, function))
+
+    def _seen(self, model: str, function: str | None) -> tuple[Inspection, Measurement | None]:
         key = key_of(function or "")
         self._page.check_model(model)
         identity, inspector = self._page.backend.identity(model), self._inspector()
-        seen = inspector.inspect(model, identity, key)
-        return report.report(seen, inspector.measured(identity, key))
+        return inspector.inspect(model, identity, key), inspector.measured(identity, key)

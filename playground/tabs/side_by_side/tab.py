@@ -242,7 +242,8 @@ class SideBySideTab:
             None,
             [*named.values(), self.link_runs],
             self.notice,
-            js=f"(...values) => copyLink('{ADDRESS}', {json.dumps([*named])}, values, values.at(-1))",
+            js=f"(...values) => copyLink({json.dumps(ADDRESS)}, {json.dumps([*named])}, values, "
+            "values.at(-1))",
             **ui.QUIET,
         )
         press = gr.Checkbox(visible=False)
@@ -419,8 +420,7 @@ class SideBySideTab:
                 settings = {"model": first, "system": "", "raw": False, **draft.settings}
                 settings["answer_as"] = JSON if draft.options.get("grammar") else TEXT
                 known = {n: value for n, value in settings.items() if n in side.fields.settings}
-                own = self._page.limits.within(
-                    defaults_for(self._page.info(str(settings["model"])))
-                )
-                updates |= side.fields.filled_in(Draft(known, draft.options), own)
+                own = defaults_for(self._page.info(str(settings["model"])))
+                options = self._page.limits.within(own)
+                updates |= side.fields.filled_in(Draft(known, draft.options), options)
         return updates

@@ -52,15 +52,38 @@ function showPlace() {
 }
 showPlace();
 const opened = new Set();
+// Gradio notes at every message of an event what state it is in, at each component that was ever an
+// event's input, and copies all properties of these: 20 ms. Nothing here shows such a state.
+async function noteNoStates() {
+  const scripts = performance.getEntriesByType("resource").map(({ name }) => name);
+  const tracker = scripts.find((name) => /\/statustracker-[^/]*\.js$/.test(name));
+  const parts = tracker ? Object.values(await import(tracker)) : [];
+  const states = parts.find((part) => part.prototype?.resolve_args);
+  if (states) states.prototype.resolve_args = () => [];
+}
 // Returns an update in Gradio's own form for each part of the mode: none is visible until it is opened
 // for the first time.
 function cameInSight(mode, visible) {
+  if (!opened.size) noteNoStates();
   modeInSight = mode;
   const updates = visible.map((how) => (opened.has(mode) ? {} : { visible: how }));
   opened.add(mode);
   if (marks.engine) showNews();
   else look(); // The page has come up with this mode: it need not wait for the next second.
   return updates.map((update) => ({ __type__: "update", ...update }));
+}
+// Updates of the lists of models: those of the mode in sight take what was chosen elsewhere, once.
+let lastChosen = "";
+const haveTaken = new Set();
+function chosenModels(chosen, modes) {
+  if (chosen !== lastChosen) haveTaken.clear();
+  lastChosen = chosen;
+  const names = chosen ? JSON.parse(chosen) : {};
+  return Object.entries(modes).map(([list, mode]) => {
+    const takes = mode === modeInSight && list in names && !haveTaken.has(list);
+    if (takes) haveTaken.add(list);
+    return { __type__: "update", ...(takes && { value: names[list] }) };
+  });
 }
 const show = () => document.getElementById("address_is_new")?.click();
 addEventListener("popstate", show);

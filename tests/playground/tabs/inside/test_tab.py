@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -9,6 +12,7 @@ import httpx
 import pytest
 
 from playground import create_app
+from playground.tabs.inside import report
 from playground.tabs.inside.functions import NO_STORE, key_of
 from tests.playground.api_page import api_page
 from tests.playground.fake_backend import FakeBackend
@@ -118,6 +122,33 @@ def test_measuring_adds_times_roofline_and_ways(visitor: Visitor) -> None:
     assert "1.4×" in shown, "14 MB at 20 GB/s are 0.7 ms"
     assert "Memory is the limit: read from main memory" in shown
     assert 'id="inside_ways"' in shown
+
+
+def test_equal_layers_are_one_and_what_wastes_time_comes_first() -> None:
+    inside = function(
+        *(kernel(f"dot.{layer}", layer, "attention", 1_000, 4_000_000) for layer in range(3)),
+        *(kernel(f"norm.{layer}", layer, "norm", 1_000, 4_000) for layer in range(3)),
+        kernel("head", None, "head", 1_000, 8_000_000),
+    )
+    assert [(numbers, len(of_first)) for numbers, of_first in inside.layers] == [(range(3), 2)]
+    took = {"dot.0": 2e-4, "dot.1": 2e-4, "norm.0": 1e-3, "norm.2": 1e-3, "head": 3e-4}
+    measured = replace(MEASURED, kernel_s=took)
+    assert measured.wasted_s(inside.kernels) == pytest.approx(2 * (1e-3 - 4_000 / 20e9))
+    shown = report.report(Inspection("model", KEY, inside, inside, 0.4), measured)
+    assert "Layers 0 to 2" in shown
+    assert "3 × 2 kernels" in shown
+    assert re.findall(r'signature" translate="no">(\w+)', shown)[:6:2] == ["norm", "dot", "head"]
+
+
+def test_the_report_is_saved_as_a_file_that_needs_no_other(visitor: Visitor) -> None:
+    visitor.press("inside_measure")
+    visitor.press("inside_save")
+    made = json.loads(visitor.reads("inside_made"))
+    assert made["name"] == "inside-gpt2-stories-16x1x32.html"
+    assert made["text"].startswith("<!doctype html>")
+    assert "Roofline" in made["text"]
+    assert "&lt;i&gt;dot.2" in made["text"]
+    assert not re.search(r"<script|<i>dot|(src|href)=|@import|url\(", made["text"])
 
 
 def test_the_files_are_linked(visitor: Visitor) -> None:
