@@ -360,7 +360,7 @@ def rounded(result: GenerationResult) -> str:
     """Sentences on what was rounded; empty where nothing was."""
     bits, activations = result.rounded_bits, result.activations
     said = "" if bits is None else f" Weights were rounded to {bits} bits."
-    return said + ("" if activations == "exact" else f" Activations were rounded to {activations}.")
+    return said + (" Activations were rounded to 8 bits." if activations == "int8" else "")
 
 
 def file_link(name: str, kind: str, content: str, label: str, hint: str | None = None) -> h.Element:

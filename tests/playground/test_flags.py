@@ -21,6 +21,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(flag.variable, raising=False)
     for name in (
         "XLA_BACKEND_WEIGHTS",
+        "XLA_BACKEND_ACTIVATIONS",
         "SYSTEM",
         "SPACE_ID",
         "GRADIO_SERVER_NAME",
@@ -180,6 +181,8 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.Monkey
         (["--weights", "int7"], {}, "must be auto, float32, bfloat16 or int8, not 'int7'"),
         ([], {"PLAYGROUND_WEIGHTS": "int7"}, "not 'int7'"),
         ([], {"XLA_BACKEND_WEIGHTS": "int6"}, "not 'int6'"),
+        (["--activations", "int4"], {}, "must be exact or int8, not 'int4'"),
+        ([], {"XLA_BACKEND_ACTIVATIONS": "int4"}, "not 'int4'"),
         (["--mcp", "--password", "x"], {}, "--mcp cannot have a --password"),
     ],
 )

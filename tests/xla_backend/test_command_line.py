@@ -118,9 +118,10 @@ def test_a_system_prompt_is_for_messages(run: Run) -> None:
 def test_weights_are_rounded_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
     model = str(gpt2(tmp_path / "gpt2", n_embd=64, vocab_size=4200))  # so large that it is rounded
     command = ("generate", "--model", model, "--max-new-tokens", "4", "--weights")
-    done = run(*command, "int8", "--json", "Once upon a time")
+    done = run(*command, "int8", "--activations", "int8", "--json", "Once upon a time")
     assert (done.returncode, done.stderr) == (0, "")
-    assert json_lines(done.stdout)[0]["rounded_bits"] == 8
+    (result,) = json_lines(done.stdout)
+    assert (result["rounded_bits"], result["activations"]) == (8, "int8")
     wrong = run(*command, "int7", "Once upon a time")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr == (

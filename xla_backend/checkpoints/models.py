@@ -215,6 +215,7 @@ class Registry:
         bundled_folder: Path = BUNDLED_FOLDER,
         added: AddedModels | None = None,
         weights: str | None = None,
+        activations: str | None = None,
     ) -> None:
         """Defines what may be loaded.
 
@@ -228,11 +229,16 @@ class Registry:
             added: models that may also be loaded; read each time, because they can change.
             weights: format of weights in memory, one of `matmul.kinds.KINDS`; None for the
                 environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
+            activations: their format, one of `matmul.kinds.ACTIVATIONS`; None for the environment
+                variable `XLA_BACKEND_ACTIVATIONS` or else "exact".
 
         Raises:
-            InvalidRequest: there is no such format, or none that `XLA_BACKEND_ACTIVATIONS` names.
+            InvalidRequest: there is no such format.
         """
-        self.weights, self.activations = kinds.chosen(weights), kinds.chosen_activations()
+        self.weights, self.activations = (
+            kinds.chosen(weights),
+            kinds.chosen_activations(activations),
+        )
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)

@@ -106,7 +106,9 @@ class InsideTab:
             )
 
         saved = self.save.click(self._save, chosen, [self.notice, self._made], **ui.QUIET)
-        saved.then(None, self._made, None, js=ui.SAVE, **ui.QUIET)
+        saved.then(
+            None, self._made, None, js="(file) => saveFile(JSON.parse(file || 'null'))", **ui.QUIET
+        )
 
     def _offer(self, model: str | None, chosen: str | None) -> ui.Updates:
         offered = choices(self._page, model)

@@ -619,11 +619,11 @@ def test_close_ends_the_child_and_later_calls_say_so(watched: Watched, slow: str
 def test_page_and_engine_see_the_same_weights(tmp_path: Path) -> None:
     """Else the page would look for functions of another kind in the store."""
     model = str(gpt2(tmp_path / "gpt2", n_embd=64, vocab_size=4200))  # so large that it is rounded
-    registry = Registry(weights="int8")
+    registry = Registry(weights="int8", activations="int8")
     process = BackendProcess(registry, default_model=None, store=tmp_path / "s", warm_up=None)
     with contextlib.closing(process):
         result = process.generate(model, "Once upon a time", SHORT)
-        assert result.rounded_bits == 8
+        assert (result.rounded_bits, result.activations) == (8, "int8")
         assert process.predict(model, "Once upon a time", SHORT).outcome is CacheOutcome.HIT
         [info] = [info for info in process.models() if info.name == model]
         assert (info.weights, info.rounded_bits) == ("int8", 8)

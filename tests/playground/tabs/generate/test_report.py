@@ -156,8 +156,8 @@ def test_a_run_beside_others_says_beside_how_many() -> None:
 
 def test_rounded_weights_are_told() -> None:
     assert "rounded" not in words(report(Shown("Once", result())))
-    text = words(report(Shown("Once", result(rounded_bits=8))))
-    assert "Weights were rounded to 8 bits." in text
+    text = words(report(Shown("Once", result(rounded_bits=8, activations="int8"))))
+    assert "Weights were rounded to 8 bits. Activations were rounded to 8 bits." in text
 
 
 def test_a_run_that_was_stopped_at_once_can_be_shown() -> None:
