@@ -47,6 +47,7 @@ ROOMS = {
         "interface",
         "compilation",
         "child_process matmul",
+        "attention",
         "grammar",
         "checkpoints",
         "model prediction",

@@ -164,7 +164,7 @@ def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:
 
 
 def say_stopping(button: gr.Button, text: str = "Stopping") -> None:
-    """Has a button say so from the click until the run that it stops is over."""
+    """Shows on a button that it is stopping, from the click until the run has ended."""
     button.click(None, None, button, js=_STOPPING.format(text), **QUIET)
 
 

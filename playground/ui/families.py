@@ -14,7 +14,7 @@ from xla_backend import ModelInfo
 
 @dataclass(frozen=True)
 class Family:
-    """The words for one family.
+    """How the page speaks of one family.
 
     Attributes:
         input: what is given to the model, in the middle of a sentence.

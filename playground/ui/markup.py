@@ -43,7 +43,7 @@ def rendered(build: Callable[P, h.Node]) -> Callable[P, Markup]:
 
 
 def nothing(sentence: h.Node) -> h.Element:
-    """What is said where there is nothing to show yet."""
+    """A placeholder where there is nothing to show yet."""
     return h.p(".nothing")[sentence]
 
 
@@ -53,7 +53,7 @@ def remarks(text: h.Node) -> h.Element:
 
 
 def with_note(value: str, *notes: str) -> h.Node:
-    """A value, and after it in small letters what there is to say of it."""
+    """A value followed by a note in small letters."""
     return value, [[" ", h.small[note]] for note in notes if note]
 
 

@@ -161,14 +161,14 @@ def has_waited(waited_s: float, of_s: float) -> bool:
 
 
 def phase(said: str, more: str = "") -> h.Element:
-    """What becomes of a run; the page's script has it follow the status line's `#phase`."""
+    """The phase of a run; the page's script copies the status line's `#phase` into it."""
     return h.span(".phase")[
         h.b(".phase-said")[said], " ", h.span(".phase-more", aria_live="off")[more]
     ]
 
 
 def queued(ahead: int) -> h.Element:
-    """What a visitor reads first whose turn has not come."""
+    """The notice for a visitor whose request is queued."""
     return phase(f"Queued: {quantities.count(ahead, 'request')} ahead")
 
 
@@ -184,7 +184,7 @@ def downloading(detail: str, share: float) -> h.Element:
 
 
 def drawing() -> h.Element:
-    """What a first call and later ones consist of, drawn without numbers."""
+    """The phases of a first call and of later ones, drawn without numbers."""
     run = part("phase-decode", 0.14)[h.em["run"]]
     first = (
         part("phase-trace", 0.3)[h.em["trace"]],

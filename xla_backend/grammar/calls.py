@@ -36,7 +36,7 @@ def prepare() -> None:
 
 
 def fields(automaton: Automaton | StepByStep | None) -> list[int]:
-    """What a row says of its grammar; the automaton must live as long."""
+    """A row's description of its grammar; the automaton must live as long as the row."""
     if automaton is None:
         return [0] * FIELDS
     tables = (automaton.class_of_token, automaton.next_state, automaton.drafts)
@@ -87,7 +87,7 @@ def drafts(states: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
 
 
 class _Rows:
-    """A loop over the rows of a call: what it knows of one."""
+    """The loop over the rows of a call, with the values of the current row."""
 
     def __init__(self, call: Handler, states: Value, grammars: Value, rows: Value) -> None:
         self._call = call

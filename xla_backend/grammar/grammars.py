@@ -1,6 +1,6 @@
 """`Grammars`: the automata of one model, each made once.
 
-Knows which grammar is asked for, and what is in memory. Must not know what a row does with it.
+Knows which grammar is asked for, and what is in memory. Must not know how rows use them.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Grammars:
     """Makes automata in a thread of its own."""
 
     def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
-        """Makes nothing yet; `vocabulary` reads the model's when it is first needed."""
+        """`vocabulary` is called when the first automaton is needed."""
         self._read = vocabulary
         self._vocabulary: Vocabulary | None = None
         self._made: OrderedDict[Grammar, Automaton | StepByStep] = OrderedDict()

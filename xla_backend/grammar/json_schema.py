@@ -194,7 +194,7 @@ class _Converter:
         return schema
 
     def _are_apart(self, one: Any, other: Any, at: str) -> bool:
-        """Whether it is plain that no value fits both."""
+        """Whether clearly no value satisfies both schemas."""
         self._spend(schemas=1)
         if not isinstance(one, Mapping) or not isinstance(other, Mapping):
             return one is False or other is False
@@ -227,7 +227,7 @@ class _Converter:
         )
 
     def _both(self, one: Any, other: Any, at: str) -> Any:
-        """A schema of the values that fit both."""
+        """The intersection of two schemas."""
         self._spend(schemas=1)
         if one is False or other is False:
             return False
@@ -423,12 +423,12 @@ _NOTES = (
 
 
 def _says(schema: Any) -> bool:
-    """Whether a schema forbids anything."""
+    """Whether a schema constrains anything."""
     return not isinstance(schema, Mapping) or any(key not in _NOTES for key in schema)
 
 
 def _types(schema: Schema, at: str) -> list[str]:
-    """Which types of values a schema speaks of; all where it says nothing."""
+    """The types that a schema allows; all if it names none."""
     if "type" in schema:
         kinds = _as_list(schema["type"])
         for kind in kinds:
@@ -577,7 +577,7 @@ def _whole(bound: Decimal, *, up: bool, apart: bool) -> int:
 
 
 def _other_than(names: Sequence[str]) -> str:
-    """The text of a string, without quotes and escapes, that is none of some names."""
+    """A string, without quotes and escapes, that is none of these names."""
     plain = json_text.complement([(0, 0x1F), (ord('"'), ord('"')), (ord("\\"), ord("\\"))])
     anything = json_text.any_of(plain)
 

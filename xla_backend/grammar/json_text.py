@@ -71,12 +71,12 @@ def literal(text: str) -> str:
 
 
 def line_break(depth: int) -> str:
-    """White space where one often breaks the line: in a value so many levels deep."""
+    """White space that may contain a line break, at this nesting depth."""
     return rf"(?:[ ]|\r?\n(?:[ ]{{0,{4 * depth}}}|\t{{0,{depth}}}))?"
 
 
 def complement(ranges: Ranges) -> Ranges:
-    """All other characters; never half of a surrogate pair."""
+    """All other characters except surrogates."""
     rest, start = [], 0
     for first, last in joined([*ranges, _SURROGATES]):
         if start < first:
@@ -86,7 +86,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Ranges sorted and apart."""
+    """The ranges sorted, overlaps merged."""
     apart: Ranges = []
     for first, last in sorted(ranges):
         if apart and first <= apart[-1][1] + 1:
@@ -155,7 +155,7 @@ def comma(depth: int) -> str:
 
 
 def wrapped(opening: str, parts: Sequence[str], closing: str, depth: int) -> str:
-    """An array or an object of some parts."""
+    """An array or an object with these parts."""
     return enclosed(opening, comma(depth).join(parts), closing, depth)
 
 
@@ -165,7 +165,7 @@ def enclosed(opening: str, members: str, closing: str, depth: int) -> str:
 
 
 def any_value(levels: int, depth: int) -> str:
-    """Any JSON value that nests at most so many levels."""
+    """Any JSON value with at most this nesting depth."""
     if not levels:
         return SCALAR
     return f"(?:{SCALAR}|{any_object(levels, depth)}|{any_array(levels, depth)})"
@@ -276,7 +276,7 @@ def _parts(number: Decimal) -> tuple[int, str]:
 
 
 def _fraction(digits: str, is_enough: bool) -> str:
-    """A point and digits; where nothing is enough, or nothing."""
+    """A decimal point and digits; optional where the whole part alone is in bounds."""
     if not digits:
         return ""
     return rf"(?:\.{digits})" + ("?" if is_enough else "")

@@ -16,7 +16,7 @@ from xla_backend.interface.prompt import ToolCall
 
 
 def without_notes(schema: Any) -> Any:
-    """A schema without what it says to readers alone, which is most of many."""
+    """A schema without titles and descriptions, which are most of many schemas."""
     if isinstance(schema, list):
         return [without_notes(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -72,7 +72,7 @@ def _other_than(*characters: str) -> str:
 
 
 def _without(marker: str) -> str:
-    """Texts that do not hold the marker, whose first character it has but once."""
+    """Texts without the marker, whose first character occurs in it only once."""
     first, last = marker[0], marker[-1]
     begun, other = "", _other_than(first, last)
     for each in reversed(marker[1:-1]):
@@ -114,7 +114,7 @@ class CallReader:
     """
 
     def __init__(self, form: ToolFormat | None = None) -> None:
-        """Begins; without a form everything is said."""
+        """Without a format all text is content."""
         self.calls: list[ToolCall] = []
         self._form = form
         self._held = ""
@@ -139,7 +139,7 @@ class CallReader:
             yield from self._call() if self._is_in_call else self._text()
 
     def finish(self) -> Iterator[str | CallPart]:
-        """What was held back; white space behind a call is nothing."""
+        """The text held back so far, without white space after a call."""
         if self._held and not self._is_in_call and not (self.calls and self._held.isspace()):
             yield self._held
         self._held = ""
@@ -166,7 +166,7 @@ class CallReader:
             yield CallPart(len(self.calls) - 1, self.calls[-1].id, begun[1], "")
 
     def _certain(self) -> int:
-        """How many characters of the text before a call can be no part of one."""
+        """How many characters before a call certainly belong to no call."""
         assert self._form is not None
         marker = self._form.marker
         if not marker:

@@ -112,7 +112,7 @@ def learn(
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters at their beginning are the same."""
+    """The length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -120,7 +120,7 @@ def _common(one: str, other: str) -> int:
 def as_text(
     messages: Sequence[Message], tools: Sequence[dict[str, Any]], form: ToolFormat
 ) -> tuple[Message, ...]:
-    """Messages for a template: what it does not know of tools is written into their text."""
+    """Messages for a template, with tool data that it does not support written into their text."""
     told: list[Message] = []
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for message in messages:

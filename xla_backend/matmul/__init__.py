@@ -1,1 +1,1 @@
-"""Matmul and attention: formats, layout, and our own machine code that XLA calls."""
+"""Products of rows and weights: formats, layout, and our own machine code that XLA calls."""

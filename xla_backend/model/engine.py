@@ -16,6 +16,7 @@ from typing import cast
 import numpy as np
 import tensorflow as tf
 
+from xla_backend.attention import attention, earlier
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.speech_input import SpeechInput, SpeechPrompt
@@ -31,7 +32,7 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import Token, TopLogprob
-from xla_backend.matmul import attention, earlier, handler, kinds
+from xla_backend.matmul import handler, kinds
 from xla_backend.matmul.blocks import Blocks, Weights
 from xla_backend.model import families, sampling
 from xla_backend.model.beam_search import BeamRules
@@ -215,7 +216,7 @@ class Engine:
         )
 
     def no_speech_probability(self, generation: Generation) -> float:
-        """How likely the model says of a recording that nobody speaks in it."""
+        """The probability that the model gives to silence in a recording."""
         assert self.speech is not None, "only speech models hear"
         if (token := self.speech.guards.no_speech_token) is None:
             return 0.0

@@ -221,7 +221,7 @@ class FunctionBuilder:
         functions.decode(steps, *options, state).state.done.numpy()
 
     def _pool_of(self, key: CacheKey) -> PoolDecoder:
-        """With as many drafts as the key has."""
+        """The pool with the number of drafts of the key."""
         assert self._pool is not None, "only a model with a pool gets its keys"
         return dataclasses.replace(self._pool, num_drafts=key.prompt_lookup_num_tokens)
 
@@ -280,14 +280,14 @@ class FunctionBuilder:
         )
 
     def _for_prompts(self, key: CacheKey) -> TracedFunction:
-        """What runs the prompts of a key."""
+        """The functions that read prompts for a key."""
         if not key.is_pooled:
             return self._prefill
         assert self._read is not None, "only a model with a pool gets its keys"
         return self._read
 
     def _compile_reads(self, key: CacheKey) -> tuple[dict[int, Callable[..., tf.Tensor]], bool]:
-        """What reads chunks, and whether all of it was restored."""
+        """The functions that read chunks, and whether all were restored."""
         are_restored = True
         for size in CHUNK_SIZES:
             if size not in self._compiled_reads:
@@ -343,7 +343,7 @@ class FunctionBuilder:
             grammars = tf.zeros([rows, calls.FIELDS], tf.int64)
             blocks = tf.zeros([rows, self.blocks_of_row], tf.int64)
             state = self._pool_of(key).initial_state(rows)
-            # Rows that bring logits run no model.
+            # Rows that start from given logits do not run the model.
             state = state._replace(has_logits=tf.ones([rows], tf.bool))
             return [tf.constant(steps), *options, seen, logits, grammars, blocks, state]
 

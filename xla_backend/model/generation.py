@@ -15,7 +15,7 @@ from xla_backend.model.output import Output
 
 
 class Generation:
-    """A text that grows.
+    """One text while it is generated.
 
     Attributes:
         prefilled: the result of running the prompt.
@@ -29,7 +29,7 @@ class Generation:
         options: GenerationOptions,
         eos_token_ids: tuple[int, ...],
     ) -> None:
-        """Begins after a prompt that has run."""
+        """Starts after the prompt has been read."""
         self._decode = functions.decode
         self._state = functions.state
         self.prefilled = prefilled

@@ -26,7 +26,7 @@ class KVMemory:
     """
 
     def __init__(self, block_bytes: int, limit_bytes: int) -> None:
-        """Takes no memory yet; there can be at least one block."""
+        """Allocates nothing yet; `limit` is at least one block."""
         self.block_bytes = block_bytes
         self.limit = max(1, limit_bytes // block_bytes)
         self.used = 0
@@ -63,6 +63,6 @@ class KVMemory:
         return copied
 
     def give_back(self, address: int) -> None:
-        """Takes a block back, whose content nobody needs."""
+        """Frees a block."""
         self.used -= 1
         self._free.append(address)

@@ -1,4 +1,4 @@
-"""The decoding loop over rows that join and leave: each at a length of its own, over KV memory.
+"""The decoding loop over rows that join and leave, each with its own length, over KV memory.
 
 Knows the state of the rows and their next tokens. Must not know requests, nor who owns the memory.
 One compiled function a number of rows serves every length and every moment of arrival. Axes: see
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from xla_backend.attention.attention import only_tokens
 from xla_backend.grammar import calls
-from xla_backend.matmul.attention import only_tokens
 from xla_backend.model import output, prompt_lookup, sampling
 from xla_backend.model.families.blocks import dynamic_update_slice, row
 from xla_backend.model.families.model import PooledModel
@@ -50,7 +50,7 @@ class PoolState(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What a call gives.
+    """The result of a call.
 
     Attributes:
         state: the rows after it.
@@ -64,7 +64,7 @@ class Decoded(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """What all passes of a call have alike; see `PoolDecoder.decode`."""
+    """The arguments that all passes of a call share; see `PoolDecoder.decode`."""
 
     controls: sampling.Controls
     seen: tf.Tensor

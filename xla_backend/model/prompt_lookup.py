@@ -29,7 +29,7 @@ WEIGHT = 0.2
 
 
 class Lookup(NamedTuple):
-    """What finds drafts, and what became of them.
+    """Finds drafts, and records how often they were right.
 
     Attributes:
         text: `[S]` int32, the tokens of the prompt and those that were generated, then `NO_TOKEN`s.
@@ -43,24 +43,24 @@ class Lookup(NamedTuple):
 
     @classmethod
     def initial(cls, context_length: int) -> Lookup:
-        """Of no text yet, of at most S tokens."""
+        """An empty lookup with room for S tokens."""
         return cls.of([], context_length)
 
     @classmethod
     def of(cls, token_ids: Sequence[int], context_length: int) -> Lookup:
-        """Of a prompt."""
+        """A lookup that holds a prompt."""
         text = np.full([context_length], NO_TOKEN, np.int32)
         text[: len(token_ids)] = token_ids
         return cls(tf.constant(text), tf.constant(len(token_ids)), tf.constant(FIRST_HIT_RATE))
 
     def with_token(self, token: tf.Tensor) -> Lookup:
-        """With a further token, `[1]`."""
+        """The lookup after one more token, `[1]`."""
         text = dynamic_update_slice(self.text, token, self.length[None])
         return self._replace(text=text, length=self.length + 1)
 
 
 class Drafts(NamedTuple):
-    """What may come next.
+    """Draft tokens.
 
     Attributes:
         tokens: `[T]` int32. is_found: scalar bool, whether they mean anything.
@@ -73,16 +73,16 @@ class Drafts(NamedTuple):
 
 
 def find(lookup: Lookup, num_drafts: int) -> Drafts:
-    """Looks for the last tokens in what is before them; `num_drafts` is T."""
+    """Looks for an earlier occurrence of the last tokens; `num_drafts` is T."""
     text, last = lookup.text, lookup.length - 1
     places = tf.range(tf.shape(text)[0])
-    # How many tokens up to each place are those at the end of the text.
+    # For each position, how many tokens before it equal those at the end of the text.
     alike = tf.zeros_like(text)
     for back in reversed(range(LONGEST)):
         before = tf.concat([tf.fill([back], NO_TOKEN), text[: tf.shape(text)[0] - back]], axis=0)
         token = tf.gather(text, tf.maximum(last - back, 0))
         alike = tf.where(tf.equal(before, token) & (back <= last), 1 + alike, 0)
-    # The latest of the longest, among those that all drafts follow.
+    # The latest of the longest matches that are followed by enough tokens for all drafts.
     size = tf.shape(text)[0]
     is_match = (alike >= SHORTEST) & (places <= last - num_drafts)
     best = tf.reduce_max(tf.where(is_match, alike * size + places, 0))
@@ -93,7 +93,7 @@ def find(lookup: Lookup, num_drafts: int) -> Drafts:
 
 
 def with_hit(lookup: Lookup, drafts: Drafts, token: tf.Tensor) -> Lookup:
-    """With the hit rate after a further token, the one that the first draft was to be."""
+    """The lookup with its hit rate updated by the token that the first draft had predicted."""
     is_hit = tf.cast(tf.equal(drafts.tokens[0], token), tf.float32)
     changed = lookup.hit_rate + WEIGHT * (is_hit - lookup.hit_rate)
     return lookup._replace(hit_rate=tf.where(drafts.is_found, changed, lookup.hit_rate))

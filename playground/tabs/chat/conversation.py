@@ -51,7 +51,7 @@ class Figures:
 
     @classmethod
     def of(cls, result: GenerationResult, reuses: bool, left_out: int) -> Figures:
-        """Those of a result."""
+        """The figures of a result."""
         return cls(
             result.cache,
             result.finish,
@@ -68,7 +68,7 @@ class Figures:
 
 
 def name_for(said: str) -> str:
-    """A name out of what was said: the beginning of its first line."""
+    """A name made of the beginning of a text's first line."""
     line = next(iter(said.split("\n")), "").strip() if (said := said.strip()) else ""
     return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1].rstrip() + "…"
 
@@ -117,7 +117,7 @@ class Conversation:
     changed_s: kinds.Date = field(default_factory=lambda: round(time.time(), 3))
 
     def messages(self, question: str, left_out: int) -> tuple[Message, ...]:
-        """What the model is to answer next, without so many of the oldest turns.
+        """The messages for the next answer, without this many of the oldest turns.
 
         A turn without an answer is none to a chat template.
         """
@@ -134,7 +134,7 @@ class Conversation:
         )
 
     def before(self, turn: int) -> Conversation:
-        """As it was before a turn, counted from 0; without the name that the first one gave it."""
+        """A copy that ends before a turn, counted from 0; before the first turn it has no name."""
         turns = self.turns[:turn]
         is_named = bool(turns) or self.name != name_for(self.turns[0].question)
         return self._changed(
@@ -144,7 +144,7 @@ class Conversation:
         )
 
     def after(self, turn: Turn, left_out: int) -> Conversation:
-        """With one more turn."""
+        """A copy with one more turn."""
         name = self.name or name_for(turn.question)
         return self._changed(turns=(*self.turns, turn), left_out=left_out, name=name)
 
@@ -156,16 +156,16 @@ class Conversation:
         return changed.branch() if turn < len(self.turns) - 1 else changed
 
     def named(self, name: str) -> Conversation:
-        """Under another name; under the first question's where that is blank."""
+        """A copy with another name; a blank name becomes the first question's."""
         first = self.turns[0].question if self.turns else ""
         return self._changed(name=name_for(name) or name_for(first))
 
     def set_to(self, model: str, system: str, options: GenerationOptions) -> Conversation:
-        """With other settings."""
+        """A copy with other settings."""
         return self._changed(model=model, system=system, options=options)
 
     def branch(self) -> Conversation:
-        """The same as one of its own."""
+        """A copy with a new id."""
         return self._changed(id=secrets.token_hex(8))
 
     def to_dict(self) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def _summary(values: dict[str, Any]) -> tuple[float, str, str, int]:
 
 
 def as_written(question: str) -> str:
-    """A question as the chatbot has it, as its visitor wrote it."""
+    """The original text of a question that the chatbot shows."""
     return question.replace(f"<{_UNSEEN}", "<").replace(f"&{_UNSEEN}", "&")
 
 

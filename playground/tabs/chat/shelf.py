@@ -1,4 +1,4 @@
-"""The card with this visitor's conversations: what can be done with them.
+"""The card with this visitor's conversations, and its actions.
 
 Knows the components and what each event does to the open conversation. Must not know how one is
 answered. What is kept lies in the browser: `assets/chats.js` reads and writes it.
@@ -69,7 +69,7 @@ class Shelf:
         settings: Callable[[Conversation], ui.Updates],
         outputs: Sequence[gr.blocks.Block],
     ) -> None:
-        """Has the buttons do what they say.
+        """Connects the buttons.
 
         Args:
             show: opens a conversation, without its settings.
@@ -106,7 +106,7 @@ class Shelf:
             ui.save_file(button, self._made, self.opened, self.notice, made)
 
     def keep_after(self, event: gr.events.Dependency) -> None:
-        """Has the browser keep the open conversation, and shows which there are."""
+        """Saves the open conversation in the browser, and updates the list."""
         event.then(
             self._tell,
             [self._kept, self.opened, self._removed],
@@ -132,7 +132,7 @@ class Shelf:
         return self._opening(request, found, with_settings=True)
 
     def _follow(self, kept: str, opened: str, request: gr.Request) -> ui.Updates:
-        """What another window of this browser has made of the open conversation."""
+        """Takes over changes that another window of this browser made to the open conversation."""
         mine, found = readable(opened), readable(kept)
         is_busy = self._page.runs.of(str(request.session_hash)) is not None
         if is_busy or mine is None or found == mine or not (found or mine.turns):

@@ -1,4 +1,4 @@
-"""How repeated calls scatter, and whether two ways took different times.
+"""The spread of repeated calls, and whether two methods differ in time.
 
 Knows when a difference is one, and how a spread is told and drawn. Must not know what was measured.
 """
@@ -22,9 +22,9 @@ FEW = 3
 
 
 def how_many_times(one: Spread, other: Spread) -> float | None:
-    """The other's median over the one's, as the two are shown; None within the noise.
+    """The ratio of two medians as shown; None if they do not differ.
 
-    A difference is one where the spreads of the two have nothing in common.
+    They differ if their spreads do not overlap.
     """
     ratio = quantities.as_shown(other.median_s) / quantities.as_shown(one.median_s)
     noise = NOISE if min(one.n, other.n) >= FEW else NOISE_OF_FEW

@@ -61,7 +61,7 @@ class _Way:
 
 
 def stated(way: Baseline, size: ModelSize, options: GenerationOptions) -> _Way:
-    """What a way takes on two idle cores of the machine of `docs/measurements.md`, about.
+    """What a method takes on two idle cores of the machine of `docs/measurements.md`, roughly.
 
     Fitted to gpt2-stories (6 layers, 2 million parameters) and SmolLM2-135M (30 layers).
     """
@@ -88,7 +88,7 @@ class Durations:
         self._ratios: dict[tuple[str, Baseline], _Way] = {}  # measured over stated
 
     def keep(self, comparison: BaselineComparison, size: ModelSize) -> None:
-        """Remembers what the ways of a comparison took."""
+        """Records what the methods of a comparison took."""
         for way, result in comparison.results.items():
             before = stated(way, size, comparison.options)
             call_s = result.later.median_s if result.later else result.run_s
@@ -155,7 +155,7 @@ class Durations:
         return left_s + max(0.0, _later_s(calls_s, rounds) - done_s)
 
     def _slowness(self, size: ModelSize, past: Iterable[KeyHistory]) -> float:
-        """How much longer than stated things take here: by other comparisons, or by compiling."""
+        """How much slower this machine is, judged by earlier comparisons or by compile times."""
         if self._ratios:
             return statistics.median(ratio.once_s for ratio in self._ratios.values())
         usual_s = _COMPILE_S[0] + _COMPILE_S[1] * size.layers
@@ -171,7 +171,7 @@ class Durations:
 
 
 def at_most(expected_s: float) -> float:
-    """What it may take where other programs go on running, in seconds."""
+    """An upper estimate, in seconds, for a machine that other programs use too."""
     return expected_s * max(_SCATTER, 1 + os.getloadavg()[0] / (os.cpu_count() or 1))
 
 

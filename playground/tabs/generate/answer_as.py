@@ -149,5 +149,5 @@ class AnswerAs:
 
 
 def _lines(text: str | None) -> list[str]:
-    """The different lines of a field, which has none where it was never in sight."""
+    """The distinct lines of a field; none if it was never shown."""
     return list(dict.fromkeys(filter(None, map(str.strip, (text or "").splitlines()))))

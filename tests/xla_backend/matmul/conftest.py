@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from xla_backend.matmul import attention, handler, machine_code, product
+from xla_backend.attention import attention
+from xla_backend.matmul import handler, machine_code, product
 
 TRANSLATED: list[Any] = []
 """Code that stays: a thread of XLA's may begin a task when the call that it was for is done."""

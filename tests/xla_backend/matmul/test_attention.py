@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 from llvmlite import ir
 
-from xla_backend.matmul import attention, exponential, machine_code
+from xla_backend.attention import attention, exponential
+from xla_backend.matmul import machine_code
 from xla_backend.matmul.machine_code import (
     FLOAT,
     LANES,

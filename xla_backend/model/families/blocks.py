@@ -585,7 +585,7 @@ class WeightReader:
         return Matrix.of(self._in_kind(weights), keep, self._in_eight_bits)
 
     def _in_kind(self, weights: Weights) -> Weights:
-        """A matrix in the format that matrices become."""
+        """A matrix in the format chosen for matrices."""
         # Rounding what stays float32 anyway would lose and gain nothing.
         if isinstance(weights, np.ndarray) and has_product(weights):
             if self._kind == kinds.BFLOAT16 and weights.dtype.itemsize > 2:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
-from xla_backend.matmul.attention import attend, in_blocks, layer_bytes, only_tokens
+from xla_backend.attention.attention import attend, in_blocks, layer_bytes, only_tokens
 from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (

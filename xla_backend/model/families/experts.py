@@ -45,7 +45,7 @@ class Experts(NamedTuple):
         shares = self._shares(x)
         is_chosen = shares > 0
         count = shares.shape[1]
-        # The experts that have tokens, in their order: so a token's sum has the same order always.
+        # Experts in ascending order, so that a token's sum always has the same order.
         is_used = tf.cast(tf.reduce_any(is_chosen, axis=0), tf.int32)
         _, used = tf.math.top_k(is_used * 2 * count - tf.range(count), count)
 
@@ -64,7 +64,7 @@ class Experts(NamedTuple):
         return tf.while_loop(lambda step, y: step < number, add, (0, x * 0.0))[1]
 
     def _shares(self, x: tf.Tensor) -> tf.Tensor:
-        """How much of each expert a token has, `[T, experts]`; zeros of those not chosen."""
+        """The weight of each expert for each token, `[T, experts]`; 0 for those not chosen."""
         logits = self.router(x)
         scores = logits if self.form.sigmoid_scale is None else tf.sigmoid(logits)
         favoured = scores if self.favoured is None else scores + self.favoured

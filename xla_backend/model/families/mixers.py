@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from xla_backend.matmul import attention, earlier
+from xla_backend.attention import attention, earlier
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, Norm
 
@@ -315,12 +315,12 @@ class Convolution(NamedTuple):
         return self.out(gate * mixed), Inputs(tf.reshape(given, [num_beams, batch_size, width]))
 
     def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """What is convolved, and the gate for what comes of it."""
+        """The input of the convolution, and the gate of its output."""
         first, second, given = tf.split(self.into(x), 3, axis=-1)
         return first * given, second
 
     def _convolved(self, given: tf.Tensor, before: list[tf.Tensor]) -> tf.Tensor:
-        """Of positions and of those one, two, ... before them."""
+        """The convolution, from each position and those one, two, ... before it."""
         taps = tf.unstack(tf.convert_to_tensor(self.taps))[::-1]
         total = given * taps[0]
         for tap, earlier_one in zip(taps[1:], before, strict=True):

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from transformers import PretrainedConfig
 
+from xla_backend.attention.attention import in_blocks, only_tokens
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.rotary_form import Positions, RotaryForm
-from xla_backend.matmul.attention import in_blocks, only_tokens
 from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
@@ -385,7 +385,7 @@ class Rotary(PaddedPrompt):
     def _finish(
         self, layer: Layer, x: tf.Tensor, mixed: tf.Tensor, own: tf.Tensor | None
     ) -> tf.Tensor:
-        """What follows when positions were mixed: `[positions, E]`."""
+        """The rest of a layer after its mixer: `[positions, E]`."""
         x += self._added(layer.mixer_out_norm, mixed)
         normed = layer.feed_forward_norm(x) if layer.feed_forward_norm else x
         x += self._added(layer.feed_forward_out_norm, layer.feed_forward(normed))
@@ -413,5 +413,5 @@ def _source(form: rotary_form.LayerForm, of_layers: list[Any]) -> Any:
 
 
 def _normed(layer: Layer, x: tf.Tensor) -> tf.Tensor:
-    """What a layer's mixer is given."""
+    """The input of a layer's mixer."""
     return layer.mixer_norm(x) if layer.mixer_norm else x

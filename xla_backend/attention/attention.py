@@ -23,8 +23,9 @@ import numpy as np
 import tensorflow as tf
 from llvmlite import ir
 
-from xla_backend.matmul import exponential, foreign_calls, handler, machine_code, sums
-from xla_backend.matmul.exponential import constant
+from xla_backend.attention import exponential
+from xla_backend.attention.exponential import constant
+from xla_backend.matmul import foreign_calls, handler, machine_code, sums
 from xla_backend.matmul.handler import Handler
 from xla_backend.matmul.lines import UNROLLED
 from xla_backend.matmul.machine_code import (

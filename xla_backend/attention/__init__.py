@@ -1,0 +1,1 @@
+"""Attention and short convolutions over blocks of KV memory, as machine code that XLA calls."""
