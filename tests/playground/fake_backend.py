@@ -443,10 +443,10 @@ class FakeBackend(Script, ServedBackend):
         if self.load(model).family == "speech":
             raise InvalidRequest(f"{model} takes recordings.")
         said = [each.content for each in prompt] if isinstance(prompt, tuple) else [str(prompt)]
+        if not any(text.split() for text in said):
+            raise InvalidRequest("The prompt is empty.")
         said += [question.asked("") for question in request.questions]
         tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
-        if tokens == 0:
-            raise InvalidRequest("The prompt is empty.")
         if request.questions:
             return self._predict(model, pool_key(CONTEXT_LENGTH), tokens)
         room, new_tokens = CONTEXT_LENGTH - tokens, options.max_new_tokens

@@ -35,7 +35,7 @@ def test_every_question_is_answered_by_its_name(page: ApiPage) -> None:
     assert urgent["legend"] == {"0": "Can wait", "1": "This week", "2": "Today"}
     assert urgent["score"] == pytest.approx((3 + 2) / 13)
     assert urgent["confidence"] == pytest.approx(1 - (5 / 13) / (2 / 3))
-    assert answer["usage"] == {"input_tokens": 12, "output_tokens": 0}
+    assert answer["usage"] == {"input_tokens": 114, "output_tokens": 0}
     [stream] = page.backend.streams
     asked = stream.request
     assert (asked.prompt, asked.in_chunks) == ("WIN a FREE phone", False)

@@ -200,8 +200,13 @@ def test_nothing_in_a_link_becomes_markup(text: str) -> None:
 
 
 def test_each_side_has_the_settings_with_its_name_and_what_names_none_is_told() -> None:
-    query = {"prompt": "A fox", "left.top_k": "7", "right.model": "b", "right.nothing": "1"}
+    query = {
+        "prompt": "A fox",
+        "left.top_k": "7",
+        "right.model": "t5-stories",
+        "right.nothing": "1",
+    }
     left, right = (read(each, MODELS, {}) for each in by_side(query))
     assert (left.settings, left.options) == ({"prompt": "A fox"}, {"top_k": 7})
-    assert (right.settings, right.options) == ({"model": "b"}, {})
+    assert (right.settings, right.options) == ({"model": "t5-stories"}, {})
     assert (left.problems, right.problems) == ((), ("There is no setting 'nothing'.",))

@@ -95,8 +95,8 @@ class Chatting:
         settings = (TALKER.name, system, without_reuse, False, *OPTIONS)
         begun = getattr(self.tab, begin)
         self._show(begun(*before, self._request, text, self.opened, SALT, *settings))
-        for _ in self.tab._run(self._request):  # noqa: SLF001
-            pass
+        for messages in self.tab._run(self._request):  # noqa: SLF001
+            self._show({self.tab.chatbot: messages})
         self._show(self.tab._finish(self.opened, "", [], self._request))  # noqa: SLF001
 
     def _show(self, updates: dict[Any, Any]) -> None:
