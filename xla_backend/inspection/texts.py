@@ -62,7 +62,7 @@ def passes(job: PassesJob) -> list[Pass]:
     layers = getattr(decoder.model, "layers", ())[:1]
     if not layers:
         raise InvalidRequest(
-            f"One layer of {job.model} cannot be compiled alone: choose a model without encoder."
+            f"One layer of {job.model} cannot be compiled alone: choose a model without an encoder."
         )
     short = dataclasses.replace(decoder, model=shortened(decoder.model, layers))
     builder = FunctionBuilder(short, None, engine.identity, Compiler(None))
