@@ -277,13 +277,16 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
             inspector.make(parsed.model, key)
         seen = inspector.inspect(parsed.model, identity, key)
         measured = inspector.measure(parsed.model, identity, key) if parsed.measure else None
+        passes = inspector.passes(parsed.model, identity, key) if parsed.passes else []
     if parsed.json:
         values = {"prefill": seen.prefill.to_json(), "decode": seen.decode.to_json()}
         if measured:
             values["decode"]["measured"] = measured.to_json()
+        if passes:
+            values["decode"]["passes"] = list(map(dataclasses.asdict, passes))
         print(json.dumps(values), file=out)
     else:
-        print("\n".join(table.lines(seen, measured)), file=out)
+        print("\n".join(table.lines(seen, measured, passes)), file=out)
     return OK
 
 
@@ -530,6 +533,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--num-beams": _takes("N", "beams (default: 1)", default="1"),
             "--max-new-tokens": _takes("N", "slots of new tokens (default: 32)", default="32"),
             "--measure": _switch("also run a token with XLA's profiler, and measure this machine"),
+            "--passes": _switch("also list what each XLA pass changed (diffs with --json)"),
         }
         | _WEIGHTS
         | _ANY_STORE

@@ -87,7 +87,7 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     running = [fn for fn in functions if fn.queue and fn.name not in others]
     assert {fn.concurrency_id for fn in running} == {"engine", "beside"}
     looking = {fn.name for fn in running if fn.concurrency_id == "beside"}
-    assert looking == {"_look", "_measure", "_texts", "inspect", "_try"}, (
+    assert looking == {"_look", "_measure", "_texts", "_passes", "inspect", "_try"}, (
         "they leave the engine alone"
     )
     beside_others = [fn for fn in running if fn.concurrency_limit == MAX_AT_ONCE]

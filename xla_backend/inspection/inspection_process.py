@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Any
 
 from xla_backend.child_process.child_side import connect, end, reporting_errors
-from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob
+from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob, TextsJob
 
 SHORT_WORK, LONG_WORK = 5, 19
 """Niceness of jobs. Reading takes half a second of one core, and somebody waits for it."""
@@ -53,9 +53,9 @@ def _answer(job: Job) -> Any:
         from xla_backend.inspection.measuring import measure
 
         return measure(job)
-    from xla_backend.inspection.texts import write
+    from xla_backend.inspection import texts
 
-    return write(job)
+    return texts.write(job) if isinstance(job, TextsJob) else texts.passes(job)
 
 
 if __name__ == "__main__":

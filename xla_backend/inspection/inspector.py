@@ -7,6 +7,7 @@ import TensorFlow. The engine is not involved: its functions are in the store.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import tempfile
 import threading
@@ -19,8 +20,9 @@ from xla_backend.compilation import naming
 from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.compilation.store import Store
 from xla_backend.inspection.inspection import Inspection
-from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob, TextsJob
+from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, PassesJob, ReadJob, TextsJob
 from xla_backend.inspection.measurement import Measurement
+from xla_backend.inspection.passes import Pass, dumping
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 
@@ -143,9 +145,32 @@ class Inspector:
         files = [self._texts(identity, key) / name for name in TEXTS]
         return files if all(file.exists() for file in files) else []
 
-    def _ask(self, job: Job) -> Any:
+    def made_passes(self, identity: str, key: CacheKey) -> list[Pass]:
+        """The cached result of `passes`; empty if there is none."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            text = self._file(identity, key, "passes").read_text()
+            return [Pass(**values) for values in json.loads(text)]
+        return []
+
+    def passes(self, model: str, identity: str, key: CacheKey) -> list[Pass]:
+        """What each pass changes in decode with one layer; takes half a minute if not cached.
+
+        Raises:
+            InvalidRequest, ModelUnavailable: the model or the key is wrong.
+            EngineStopped: the process failed.
+        """
+        found = self.made_passes(identity, key)
+        if not found:
+            with tempfile.TemporaryDirectory(prefix="xla-backend-passes-") as folder:
+                job = PassesJob(Path(folder), model, self._registry, key)
+                found = self._ask(job, **dumping(job.folder))
+            self._keep(self._file(identity, key, "passes"), list(map(dataclasses.asdict, found)))
+        return found
+
+    def _ask(self, job: Job, **variables: str) -> Any:
         with self._one_at_a_time:
-            return ChildProcess(MODULE, (job, self._gives_way), ENVIRONMENT).answer()
+            process = ChildProcess(MODULE, (job, self._gives_way), {**ENVIRONMENT, **variables})
+            return process.answer()
 
     def _texts(self, identity: str, key: CacheKey) -> Path:
         return self._folder / f"{naming.decode_code_entry(identity, key)}.texts"

@@ -59,4 +59,14 @@ class TextsJob:
     key: CacheKey
 
 
-Job = ReadJob | MakeJob | MeasureJob | TextsJob
+@dataclass(frozen=True)
+class PassesJob:
+    """Compile a key's decode with one layer, which XLA dumps into a folder: a list of `Pass`."""
+
+    folder: Path
+    model: str
+    registry: Registry
+    key: CacheKey
+
+
+Job = ReadJob | MakeJob | MeasureJob | TextsJob | PassesJob

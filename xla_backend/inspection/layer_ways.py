@@ -35,13 +35,13 @@ def compare(
     For the first two ways, the difference between a step with two layers and one with one; for XLA,
     the measured kernels of that layer.
     """
-    model: Any = engine.functions.model
+    model: Any = engine.functions.decoder.model
     layers = getattr(model, "layers", ())[:2]
     if len(layers) < 2 or any(isinstance(part, Experts) for layer in layers for part in layer):
         return {}
     embedding, head, layers = _plain([model.embedding, model.head, layers])
     model = dataclasses.replace(model, embedding=embedding, head=head)
-    one, two = (_Step(_shortened(model, layers[:n]), key) for n in (1, 2))
+    one, two = (_Step(shortened(model, layers[:n]), key) for n in (1, 2))
     kernels = [kernel for kernel in decode.kernels if kernel.layer == 1]
     xla = WayOfALayer(
         operations=1,
@@ -57,7 +57,7 @@ def compare(
     }
 
 
-def _shortened(model: Any, layers: Any) -> Any:
+def shortened(model: Any, layers: Any) -> Any:
     """The model with only these layers."""
     changes = {"layers": layers}
     if hasattr(model, "form"):

@@ -44,7 +44,7 @@ def measure(job: MeasureJob) -> Measurement:
     _, inside = reading.read(store, job.identity, job.key)
     engine = Engine(job.registry.locate(job.model), Compiler(store))
     run = _Run(
-        engine.functions.model,
+        engine.functions.decoder.model,
         engine.functions.build(job.key, lambda step: None).function,
         job.key,
     )

@@ -5,22 +5,32 @@ Knows columns and units. Must not know where the numbers come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, sums
 from xla_backend.inspection.measurement import Measurement
+from xla_backend.inspection.passes import Pass
 
 _PREFIXES = ("k", "M", "G", "T")
 LARGEST = 8
 """How many kernels of each function are listed."""
 
 
-def lines(seen: Inspection, measured: Measurement | None) -> list[str]:
+def lines(seen: Inspection, measured: Measurement | None, passes: Sequence[Pass] = ()) -> list[str]:
     """The table, line by line."""
     rows = [f"{seen.model} · {seen.key} · inspected in {seen.took_s:.2f} s"]
     for name, inside in (("Prefill, one call", seen.prefill), ("Decode, one token", seen.decode)):
         rows += ["", name, *_counts(inside), *_parts(inside), *_kernels(inside.kernels)]
-    return [*rows, "", *_measured(seen.decode, measured)] if measured else rows
+    if measured:
+        rows += ["", *_measured(seen.decode, measured)]
+    if passes:
+        rows += ["", "Lines that each pass changed in decode with one layer", *map(_pass, passes)]
+    return rows
+
+
+def _pass(one: Pass) -> str:
+    added, removed = f"+{one.added}", f"-{one.removed}"
+    return f"  {added:>6} {removed:>6}  {one.name:<40} {one.pipeline}"
 
 
 def amount(count: float, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""`write`: a key's functions as XLA's texts.
+"""`write`: a key's functions as XLA's texts; `passes`: what each pass changes in one layer.
 
 Knows TensorFlow's API for them, which traces and compiles again. Must not know what the texts are
 used for.
@@ -6,6 +6,7 @@ used for.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,8 +14,12 @@ from typing import Any, cast
 import tensorflow as tf
 
 from xla_backend.compilation.compiler import Compiler
-from xla_backend.inspection.jobs import TextsJob
+from xla_backend.inspection.jobs import PassesJob, TextsJob
+from xla_backend.inspection.layer_ways import shortened
+from xla_backend.inspection.passes import Pass, read
+from xla_backend.interface.errors import InvalidRequest
 from xla_backend.model.engine import Engine
+from xla_backend.model.functions import FunctionBuilder
 
 # The origins of operations. Netron reads StableHLO, but not all forms of these.
 _LOCATIONS = re.compile(rb'^#loc.*\n| loc\((?:#loc\d*|fused\[[^\]]*\]|"[^"]*")\)', re.MULTILINE)
@@ -43,6 +48,26 @@ def write(job: TextsJob) -> None:
             if stage == "stablehlo":
                 data = _LOCATIONS.sub(b"", data)
             (job.folder / f"{name}.{ending}").write_bytes(data)
+
+
+def passes(job: PassesJob) -> list[Pass]:
+    """Compiles decode with the first layer alone; this process has the flags of `passes.dumping`.
+
+    Raises:
+        InvalidRequest: its family's layers cannot be called alone.
+        ModelUnavailable: the model cannot be loaded.
+    """
+    engine = Engine(job.registry.locate(job.model), Compiler(None))
+    decoder = engine.functions.decoder
+    layers = getattr(decoder.model, "layers", ())[:1]
+    if not layers:
+        raise InvalidRequest(
+            f"One layer of {job.model} cannot be compiled alone: choose a model without an encoder."
+        )
+    short = dataclasses.replace(decoder, model=shortened(decoder.model, layers))
+    builder = FunctionBuilder(short, None, engine.identity, Compiler(None))
+    _teller(*builder.examples(job.key)["decode"])("optimized_hlo")
+    return read(job.folder)
 
 
 def _teller(function: Callable[..., Any], arguments: list[Any]) -> Callable[[str], str | bytes]:

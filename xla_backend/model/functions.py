@@ -27,7 +27,7 @@ from xla_backend.interface.results import CacheOutcome
 from xla_backend.matmul.tiles import BLOCK
 from xla_backend.model import sampling
 from xla_backend.model.decoding import Decoder, State, only_if
-from xla_backend.model.families.model import Model, Prefilled
+from xla_backend.model.families.model import Prefilled
 from xla_backend.model.pool_decoding import Decoded, PoolDecoder, PoolState
 
 MAX_WARM_UP_LENGTH = 64
@@ -77,7 +77,11 @@ KeyFunctions = PaddedFunctions | PoolFunctions
 
 
 class FunctionBuilder:
-    """Traces the functions of one model once, and compiles them for each key."""
+    """Traces the functions of one model once, and compiles them for each key.
+
+    Attributes:
+        decoder: what the functions compute, of padded prompts.
+    """
 
     def __init__(
         self, decoder: Decoder, pool: PoolDecoder | None, identity: str, compiler: Compiler
@@ -85,11 +89,11 @@ class FunctionBuilder:
         """Takes what the functions compute.
 
         Args:
-            decoder: of padded prompts. pool: of rows over KV memory; None where that is impossible.
+            decoder: see above. pool: of rows over KV memory; None where that is impossible.
             identity: from `naming.identity`.
             compiler: makes or restores them.
         """
-        self._decoder = decoder
+        self.decoder = decoder
         self._pool = pool
         self._identity = identity
         self._compiler = compiler
@@ -120,11 +124,6 @@ class FunctionBuilder:
         self._compiled_reads: dict[int, Callable[..., tf.Tensor]] = {}
         self._warm_prefills: set[int] = set()
         self._building = threading.Lock()
-
-    @property
-    def model(self) -> Model:
-        """Whose functions these are."""
-        return self._decoder.model
 
     @property
     def blocks_of_row(self) -> int:
@@ -197,10 +196,10 @@ class FunctionBuilder:
     def examples(self, key: CacheKey) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         """The functions of a padded key before they are traced, and arguments of its sizes."""
         self._compiler.trace(self._prefill)  # whose results decode takes
-        prompt = [tf.constant(True), *self._decoder.model.example(key.padded_length)]
+        prompt = [tf.constant(True), *self.decoder.model.example(key.padded_length)]
         return {
-            "prefill": (self._decoder.prefill, prompt),
-            "decode": (self._decoder.decode, self._decode_example(1, key)),
+            "prefill": (self.decoder.prefill, prompt),
+            "decode": (self.decoder.decode, self._decode_example(1, key)),
         }
 
     def warm_up(self, functions: KeyFunctions, key: CacheKey) -> None:
@@ -227,7 +226,7 @@ class FunctionBuilder:
 
     def _initial_state(self, key: CacheKey) -> State:
         """See `Decoder.initial_state`."""
-        return self._decoder.initial_state(key.num_beams, key.max_new_tokens)
+        return self.decoder.initial_state(key.num_beams, key.max_new_tokens)
 
     def _decode_for(self, key: CacheKey, rows: int) -> TracedFunction:
         """The decode function of a key for any lengths; what runs prompts has been traced."""
@@ -247,14 +246,14 @@ class FunctionBuilder:
             state = self._initial_state(opened)
         return TracedFunction(
             name=name,
-            function=self._decoder.decode,
+            function=self.decoder.decode,
             specs=[
                 tf.TensorSpec([], tf.int32),
-                *sampling.specs(1, self._decoder.model.vocabulary_size),
+                *sampling.specs(1, self.decoder.model.vocabulary_size),
                 self._prefill.output_specs,
                 tf.nest.map_structure(_with_open_size, state),
             ],
-            variables=self._decoder.model.variables,
+            variables=self.decoder.model.variables,
             structure=state,
         )
 
@@ -318,7 +317,7 @@ class FunctionBuilder:
         prefill, is_restored = self._compiler.compile(
             self._prefill,
             naming.prefill_code_entry(self._identity, length),
-            [tf.constant(False), *self._decoder.model.example(length)],
+            [tf.constant(False), *self.decoder.model.example(length)],
         )
         self._compiled_prefills[length] = prefill
         # Decode has more code and takes longer, so prefill can warm up meanwhile. A long prompt
@@ -329,14 +328,14 @@ class FunctionBuilder:
 
     def _warm_up_prefill(self, length: int) -> None:
         if length not in self._warm_prefills:
-            inputs = self._decoder.model.example(length)
+            inputs = self.decoder.model.example(length)
             prefilled = self._compiled_prefills[length](tf.constant(True), *inputs)
             tf.nest.flatten(prefilled)[0].numpy()
             self._warm_prefills.add(length)
 
     def _decode_example(self, steps: int, key: CacheKey, rows: int = 1) -> list:
         """Arguments of decode of the right sizes, with default options and prompts of zeros."""
-        size = self._decoder.model.vocabulary_size
+        size = self.decoder.model.vocabulary_size
         options = sampling.pack([GenerationOptions()] * rows, size)
         if key.is_pooled:
             seen, logits = tf.zeros([rows, size], tf.bool), tf.zeros([rows, size])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 
 import htpy as h
 from markupsafe import Markup
@@ -22,6 +23,7 @@ from playground.ui.theme import css_variables, style_sheets
 from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
 from xla_backend.inspection.measurement import Measurement
+from xla_backend.inspection.passes import Pass
 from xla_backend.inspection.table import amount
 
 LISTED = 12
@@ -303,7 +305,47 @@ def _range(layers: Sequence[int]) -> str:
     return str(layers[0]) if layers[0] == layers[-1] else f"{layers[0]}–{layers[-1]}"
 
 
-def file(seen: Inspection, measured: Measurement | None) -> str:
+@rendered
+def passes(found: Sequence[Pass]) -> h.Node:
+    """Passes in XLA's order, each pipeline a box; a pass opens to its diff."""
+    boxes = [
+        h.details(".inside-box")[_changed(pipeline, some), map(_pass, some)]
+        for pipeline, group in groupby(found, lambda one: one.pipeline)
+        if (some := list(group))
+    ]
+    return h.section(".inside", aria_label="Passes")[
+        h.section[
+            h.h3["What each pass changed"],
+            h.p(".caption")[
+                "Decode with one layer of the model, on its way through XLA: of each pass that "
+                "changed the HLO, the lines that it removed (−) and added (+). Open a pipeline for "
+                "its passes, and a pass for its lines."
+            ],
+            h.div(".inside-graph", translate="no")[boxes],
+        ]
+    ]
+
+
+def _changed(name: str, some: Sequence[Pass]) -> h.Element:
+    added, removed = sum(one.added for one in some), sum(one.removed for one in some)
+    count = f"{len(some)} passes · " if len(some) > 1 else ""
+    words = name.replace("_", " ")  # so that it can be broken
+    return h.summary[h.span[words], h.small[h.bdi[f"{count}+{added:,} −{removed:,}"]]]
+
+
+def _pass(one: Pass) -> h.Element:
+    parts = [
+        {"+": h.ins, "-": h.del_}.get(sign, h.span)["\n".join(lines)]
+        for sign, lines in groupby(one.diff.split("\n"), lambda line: line[:1])
+    ]
+    return h.details[
+        _changed(one.name, [one]),
+        h.pre(".inside-diff", tabindex="0", dir="ltr")[parts],
+        one.left_out > 0 and remarks(f"{quantities.count(one.left_out, 'more line')} left out."),
+    ]
+
+
+def file(seen: Inspection, measured: Measurement | None, found: Sequence[Pass]) -> str:
     """The report as an HTML file of its own, to attach to an issue."""
     title = f"{model_name(seen.model)} · {seen.key}"
     body = "body{margin:0;color:var(--ink);background:var(--page)}"
@@ -316,6 +358,7 @@ def file(seen: Inspection, measured: Measurement | None) -> str:
                     h.h2[title],
                     h.p[f"{machine.summary()}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."],
                     report(seen, measured),
+                    passes(found) if found else None,
                 ]
             ],
         ]

@@ -46,6 +46,7 @@ class InsideTab:
             self.report = ui.html(
                 nothing(_NOTHING if page.inspector else NO_STORE), "inside_report"
             )
+            self.changes = ui.html("", "inside_changes")
         self._connect()
 
     def _build_choice(self) -> None:
@@ -65,6 +66,7 @@ class InsideTab:
             mine = self._page.admin
             self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
             self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
+            self.passes = gr.Button("Show XLA’s passes", elem_id="inside_passes", visible=mine)
             self.save = gr.Button("Save as HTML", elem_id="inside_save")
         self._made = gr.Textbox(visible=False, elem_id="inside_made")
         self.notice = ui.html("", "inside_notice")
@@ -72,7 +74,7 @@ class InsideTab:
 
     def _connect(self) -> None:
         page = self._page
-        for element in (self.notice, self.files):
+        for element in (self.notice, self.files, self.changes):
             ui.empty_on_change(element, [self.model.change, self.function.change])
         gr.on(
             [page.in_sight["inside"].click, self.model.change],
@@ -94,13 +96,18 @@ class InsideTab:
                 "Writing the files: XLA compiles the function once more.",
                 self._texts,
             ),
+            (
+                self.passes,
+                "XLA compiles one layer in a separate process: half a minute on an idle machine.",
+                self._passes,
+            ),
         ):
             button.click(
                 lambda said=said: ui.notice(said, "calm"), None, self.notice, **ui.QUIET
             ).then(
                 work,
                 chosen,
-                [self.notice, self.report, self.files],
+                [self.notice, self.report, self.files, self.changes],
                 **ui.BESIDE_THE_ENGINE,
                 **ui.FOLLOWING,
             )
@@ -129,7 +136,9 @@ class InsideTab:
 
     def _save(self, model: str, function: str | None) -> ui.Updates:
         try:
-            text = report.file(*self._seen(model, function))
+            seen, measured = self._seen(model, function)
+            found = self._inspector().made_passes(self._page.backend.identity(model), seen.key)
+            text = report.file(seen, measured, found)
         except BackendError as error:
             return {self.notice: ui.notice(str(error)), self._made: ""}
         name = f"inside-{model_name(model)}-{function}.html"
@@ -156,6 +165,16 @@ class InsideTab:
             self._page.check_model(model)
             self._inspector().texts(model, self._page.backend.identity(model), key)
             return {self.notice: "", self.files: links(model, key)}
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error))}
+
+    def _passes(self, model: str, function: str | None) -> ui.Updates:
+        try:
+            check_own(self._page)
+            key = key_of(function or "")
+            self._page.check_model(model)
+            found = self._inspector().passes(model, self._page.backend.identity(model), key)
+            return {self.notice: "", self.changes: report.passes(found)}
         except BackendError as error:
             return {self.notice: ui.notice(str(error))}
 

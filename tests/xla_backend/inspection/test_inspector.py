@@ -16,8 +16,10 @@ from tests import checkpoints
 from xla_backend import CacheKey, InvalidRequest
 from xla_backend.checkpoints.models import Registry
 from xla_backend.compilation.store import Store
+from xla_backend.inspection import texts
 from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.inspector import TEXTS, Inspector
+from xla_backend.inspection.jobs import PassesJob
 from xla_backend.inspection.measurement import Measurement
 from xla_backend.prediction.vocabulary import Vocabulary
 
@@ -136,6 +138,22 @@ def test_what_is_not_there_is_refused(
 ) -> None:
     with pytest.raises(InvalidRequest, match="generate a text"):
         inspector.inspect(str(small_gpt2), identity, CacheKey(16, 2, 8))
+
+
+def test_each_pass_over_one_layer_is_told(
+    inspector: Inspector, small_gpt2: Path, identity: str
+) -> None:
+    passes = inspector.passes(str(small_gpt2), identity, KEY)
+    assert {"algsimp", "layout-assignment", "fusion"} <= {one.name for one in passes}
+    assert all(one.added or one.removed for one in passes)
+    assert "%fused_computation" in next(one.diff for one in passes if one.name == "fusion")
+    assert inspector.made_passes(identity, KEY) == passes
+
+
+def test_a_model_with_an_encoder_has_no_layer_of_its_own(tmp_path: Path) -> None:
+    model = str(checkpoints.t5(tmp_path / "t5"))
+    with pytest.raises(InvalidRequest, match="without an encoder"):
+        texts.passes(PassesJob(tmp_path, model, Registry(), KEY))
 
 
 def test_it_survives_json(seen: Inspection) -> None:

@@ -22,6 +22,7 @@ from xla_backend import CacheKey, EngineStopped, InvalidRequest
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.inspection.measurement import MachineLimits, Measurement, WayOfALayer
+from xla_backend.inspection.passes import Pass
 
 WORD = "16x1x32"
 
@@ -60,12 +61,20 @@ MEASURED = Measurement(
 )
 
 
+DIFF = "@@ -1 +1 @@\n %a = f32[]\n-%old\n+%new\n+%<i>new"
+PASSES = [
+    Pass("fusing", "dce", added=0, removed=1_200, diff="-%a", left_out=1_199),
+    Pass("fusing", "fusion", added=2, removed=1, diff=DIFF, left_out=0),
+]
+
+
 class FakeInspector:
     """Stands for an `Inspector`: sees what it was told."""
 
     def __init__(self) -> None:
         self.error: Exception | None = None
         self._measured: Measurement | None = None
+        self._passes: list[Pass] = []
 
     def keys(self, identity: str) -> list[CacheKey]:
         return [KEY]
@@ -84,6 +93,13 @@ class FakeInspector:
 
     def texts(self, model: str, identity: str, key: CacheKey) -> list[Path]:
         return []
+
+    def made_passes(self, identity: str, key: CacheKey) -> list[Pass]:
+        return self._passes
+
+    def passes(self, model: str, identity: str, key: CacheKey) -> list[Pass]:
+        self._passes = PASSES
+        return PASSES
 
 
 @pytest.fixture
@@ -151,6 +167,16 @@ def test_the_report_is_saved_as_a_file_that_needs_no_other(visitor: Visitor) -> 
     assert not re.search(r"<script|<i>dot|(src|href)=|@import|url\(", made["text"])
 
 
+def test_what_each_pass_changed_is_shown_and_saved(visitor: Visitor) -> None:
+    visitor.press("inside_passes")
+    shown = visitor.reads("inside_changes")
+    visitor.press("inside_save")
+    for text in shown, json.loads(visitor.reads("inside_made"))["text"]:
+        assert "2 passes · +2 −1,201" in text, "a pipeline has the sum of its passes"
+        assert "<del>-%old</del><ins>+%new\n+%&lt;i&gt;new</ins>" in text
+        assert "1,199 more lines left out" in text
+
+
 def test_the_files_are_linked(visitor: Visitor) -> None:
     visitor.press("inside_texts")
     links = visitor.reads("inside_files")
@@ -158,7 +184,7 @@ def test_the_files_are_linked(visitor: Visitor) -> None:
     assert "key=16x1x32" in links
 
 
-@pytest.mark.parametrize("button", ["inside_measure", "inside_texts"])
+@pytest.mark.parametrize("button", ["inside_measure", "inside_texts", "inside_passes"])
 def test_strangers_have_no_second_copy_of_a_model_loaded(
     inspector: FakeInspector, button: str
 ) -> None:
