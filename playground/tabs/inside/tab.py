@@ -61,13 +61,22 @@ class InsideTab:
                 [], label="Function", info="Functions saved on disk.", elem_id="inside_function"
             )
         with gr.Row(elem_classes="actions"):
-            self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look")
+            # Pressed before the functions are listed, they would find none chosen.
+            waits = {"interactive": False}
+            self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look", **waits)
             # These load the model a second time: strangers could fill the memory by pressing them.
             mine = self._page.admin
-            self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
-            self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
-            self.passes = gr.Button("Show XLA’s passes", elem_id="inside_passes", visible=mine)
-            self.save = gr.Button("Save as HTML", elem_id="inside_save")
+            self.measure = gr.Button(
+                "Measure a token", elem_id="inside_measure", visible=mine, **waits
+            )
+            self.texts = gr.Button(
+                "Files to download", elem_id="inside_texts", visible=mine, **waits
+            )
+            self.passes = gr.Button(
+                "Show XLA’s passes", elem_id="inside_passes", visible=mine, **waits
+            )
+            self.save = gr.Button("Save as HTML", elem_id="inside_save", **waits)
+        self._buttons = [self.look, self.measure, self.texts, self.passes, self.save]
         self._made = gr.Textbox(visible=False, elem_id="inside_made")
         self.notice = ui.html("", "inside_notice")
         self.files = ui.html("", "inside_files")
@@ -80,7 +89,7 @@ class InsideTab:
             [page.in_sight["inside"].click, self.model.change],
             self._offer,
             [self.model, self.function],
-            self.function,
+            [self.function, *self._buttons],
             **ui.LATEST,
         )
         chosen = [self.model, self.function]
@@ -121,7 +130,10 @@ class InsideTab:
         offered = choices(self._page, model)
         words = [word for _, word in offered]
         kept = chosen if chosen in words else (words[0] if words else None)
-        return {self.function: gr.update(choices=offered, value=kept)}
+        return {
+            self.function: gr.update(choices=offered, value=kept),
+            **{button: gr.update(interactive=True) for button in self._buttons},
+        }
 
     def _inspector(self) -> Inspector:
         if self._page.inspector is None:
