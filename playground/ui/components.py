@@ -225,13 +225,13 @@ def model_description(model: ModelInfo) -> str:
     if model.weights_bytes:
         kind = f"rounded to {model.rounded_bits} bits" if model.rounded_bits else model.formats
         facts.append(f"{kind}, {file_size(model.weights_bytes)} in memory")
-    if model.activations != "exact":
-        facts.append(f"activations {model.activations}")
     elif model.source == "hub" and not model.on_disk:
         size = f": {file_size(model.download_bytes)}" if model.download_bytes else ""
         facts.append(f"downloaded when first used{size}")
     elif model.stored_bytes:
         facts.append(f"{file_size(model.stored_bytes)} on disk")
+    if model.activations != "exact":
+        facts.append(f"activations {model.activations}")
     if model.context_length:
         of = f" of the model's {model.own_context:,}" if model.own_context else ""
         facts.append(f"context {model.context_length:,}{of} tokens")

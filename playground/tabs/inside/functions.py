@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from playground.ui.markup import quoted
 from xla_backend import BackendError, CacheKey, InvalidRequest
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def key_of(text: str) -> CacheKey:
     """
     sizes = text.split("x")
     if len(sizes) != 3 or not all(size.isdecimal() and len(size) < 7 for size in sizes):
-        raise InvalidRequest(f"Choose a function: {quoted(text)} is none.")
+        raise InvalidRequest("Choose a function. Without one in the list, generate a text first.")
     padded_length, num_beams, max_new_tokens = map(int, sizes)
     return CacheKey(padded_length, num_beams, max_new_tokens)
 

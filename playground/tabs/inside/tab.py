@@ -61,22 +61,16 @@ class InsideTab:
                 [], label="Function", info="Functions saved on disk.", elem_id="inside_function"
             )
         with gr.Row(elem_classes="actions"):
-            # Pressed before the functions are listed, they would find none chosen.
-            waits = {"interactive": False}
-            self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look", **waits)
+            self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look")
             # These load the model a second time: strangers could fill the memory by pressing them.
             mine = self._page.admin
-            self.measure = gr.Button(
-                "Measure a token", elem_id="inside_measure", visible=mine, **waits
-            )
-            self.texts = gr.Button(
-                "Files to download", elem_id="inside_texts", visible=mine, **waits
-            )
-            self.passes = gr.Button(
-                "Show XLA’s passes", elem_id="inside_passes", visible=mine, **waits
-            )
-            self.save = gr.Button("Save as HTML", elem_id="inside_save", **waits)
+            self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
+            self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
+            self.passes = gr.Button("Show XLA’s passes", elem_id="inside_passes", visible=mine)
+            self.save = gr.Button("Save as HTML", elem_id="inside_save")
         self._buttons = [self.look, self.measure, self.texts, self.passes, self.save]
+        for button in self._buttons:  # Pressed before functions are listed, they would find none.
+            button.interactive = False
         self._made = gr.Textbox(visible=False, elem_id="inside_made")
         self.notice = ui.html("", "inside_notice")
         self.files = ui.html("", "inside_files")

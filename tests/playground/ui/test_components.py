@@ -58,7 +58,8 @@ def test_a_model_says_what_it_takes_and_how_it_is_sampled() -> None:
     assert model_description(loaded) == reported.format(
         "1.2B parameters · bfloat16, 2.0 GB in memory"
     )
-    assert "rounded to 8 bits, 2.0 GB" in model_description(replace(loaded, rounded_bits=8))
+    rounded = replace(loaded, rounded_bits=8, activations="int8")
+    assert "rounded to 8 bits, 2.0 GB in memory · activations int8 ·" in model_description(rounded)
     sampled = replace(here, sampling={"temperature": 0.2, "top_p": 0.9})
     assert model_description(sampled).endswith(
         " · sampled as its makers recommend: temperature 0.2, top p 0.9"
