@@ -266,7 +266,7 @@ class FakeModel:
 class FakeRegistry:
     """Has every model but "unknown"."""
 
-    weights = "auto"
+    weights, activations = "auto", "exact"
 
     def list(self) -> list[ModelInfo]:
         return []
