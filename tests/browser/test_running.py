@@ -73,6 +73,8 @@ def test_the_final_numbers_wait_for_no_further_event(window: Visit, engine: Fake
     window.says("#report", "Decode tokens/s")
     expect(window.at("#generate")).to_be_disabled()
     assert window.page.evaluate(_STATES) == [], "Gradio's page copies what nobody is shown"
+    window.page.unroute("**/run/**")
+    window.page.reload()  # the next test finds the page as it was
 
 
 def test_each_press_draws_a_seed_unless_one_is_held(window: Visit, engine: FakeBackend) -> None:
