@@ -82,8 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(levelname)s %(name)s: %(message)s",
     )
     prepare_environment(quiet=not parsed.verbose)
-    if activations := getattr(parsed, "activations", None):
-        os.environ[kinds.ACTIVATIONS_VARIABLE] = activations  # also for processes of its own
     keep_freed_memory()
     with _results_only() as out:
         try:
@@ -205,7 +203,7 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: the sizes or the model are wrong, or there is no store to fill.
     """
-    is_speech = Registry(weights=parsed.weights).locate(parsed.model).info.family == "speech"
+    is_speech = _registry(parsed).locate(parsed.model).info.family == "speech"
     lengths = _numbers("padded_lengths", parsed.padded_lengths)
     if any(length < 1 for length in lengths):
         raise InvalidRequest(f"padded_lengths must be at least 1, not {min(lengths)}.")
@@ -264,7 +262,7 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
             raise InvalidRequest(f"{name} must be one whole number of at least 1.")
         sizes += numbers
     key = CacheKey(sizes[0], sizes[1], sizes[2])
-    registry = Registry(weights=parsed.weights)
+    registry = _registry(parsed)
     identity = Vocabulary.load(registry.locate(parsed.model)).identity
     with contextlib.ExitStack() as stack:
         folder = parsed.store
@@ -338,13 +336,17 @@ def _keys(
     return list(dict.fromkeys(keys))
 
 
+def _registry(parsed: argparse.Namespace) -> Registry:
+    return Registry(weights=parsed.weights, activations=parsed.activations)
+
+
 def _open_backend(parsed: argparse.Namespace) -> Backend:
     """An engine with the model loaded.
 
     Raises:
         ModelUnavailable: it cannot be loaded.
     """
-    registry = Registry(weights=parsed.weights)
+    registry = _registry(parsed)
     registry.locate(parsed.model)  # reports a wrong name before TensorFlow's slow import
     quiet = contextlib.nullcontext() if parsed.verbose else captured_native_stderr()
     with quiet:

@@ -76,7 +76,7 @@ class Pools:
             limit_bytes = max(self._limit_bytes, (blocks + 1) * engine.kv_block_bytes)
             memory = KVMemory(engine.kv_block_bytes, limit_bytes)
             prefixes = PrefixTree(memory, engine.identity, self._store)
-            size = engine.functions.model.vocabulary_size
+            size = engine.functions.decoder.model.vocabulary_size
             pool = Pool(prefixes, memory, size, blocks, engine.eos_token_ids)
             functions = _Functions(self._cache, self._maker, engine)
             self._pools[name] = ModelPool(pool, RowScheduler(pool, functions, time.perf_counter))

@@ -177,7 +177,7 @@ class FakeGeneration:
 class FakeBuilder:
     """See `FunctionBuilder`. What it "compiles" it leaves in the store, under the true names."""
 
-    model = SimpleNamespace(vocabulary_size=VOCABULARY)
+    decoder = SimpleNamespace(model=SimpleNamespace(vocabulary_size=VOCABULARY))
     blocks_of_row = BLOCKS_OF_ROW
 
     def __init__(self, info: ModelInfo, steps: Steps, store: Store | None) -> None:
