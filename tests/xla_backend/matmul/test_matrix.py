@@ -239,7 +239,8 @@ def test_a_product_that_xla_refused_is_tried_anew(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(product, "PRODUCT", "product_of_another_")
     monkeypatch.setattr(product, "READING", "columns_of_another_")
     taken = "product_of_another_Q8_0"
-    module = product._module("Q8_0", taken)  # noqa: SLF001 (XLA takes a name once)
+    # XLA takes a name once.
+    module = product._module("Q8_0", False, False, taken)  # noqa: SLF001
     foreign_calls.register("product_of_another_float32", machine_code.address(module, taken))
     own, numbers = weights("float32", 600, 544)
     with pytest.raises(RuntimeError, match="XLA refuses product_of_another_float32"):
