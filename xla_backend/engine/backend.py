@@ -107,7 +107,9 @@ class Backend(AnyBackend):
         registry = Registry() if registry is None else registry
         self._loop = Loop(on_status, on_change)
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
-        self._history = History(opened, f"{registry.weights} {registry.activations}")
+        exact = registry.activations == "exact"
+        numbers = registry.weights if exact else f"{registry.weights} {registry.activations}"
+        self._history = History(opened, numbers)
         self._models = LoadedModels(registry, opened, self._loop)
         self._maker = FunctionMaker(self._cache, self._history, self._loop)
         self._functions = FunctionResolver(rules, opened, self._cache, self._history, self._maker)

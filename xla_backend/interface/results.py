@@ -492,7 +492,7 @@ class ModelInfo:
     @property
     def kinds(self) -> str:
         """The formats of weights and activations, on which its functions depend."""
-        return f"{self.weights} {self.activations}"
+        return self.weights if self.activations == "exact" else f"{self.weights} {self.activations}"
 
 
 @dataclass(frozen=True)
