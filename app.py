@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from playground.flags import flags_from
 from xla_backend import BackendError
 from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
-from xla_backend.matmul.kinds import ACTIVATIONS_VARIABLE
 
 if TYPE_CHECKING:
     from playground.server.metrics import Metrics
@@ -71,8 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             watchers.append(metrics.observe)
         if flags.max_context:
             os.environ[CONTEXT_VARIABLE] = flags.max_context  # also for the engine's process
-        if flags.activations:
-            os.environ[ACTIVATIONS_VARIABLE] = flags.activations
         added = added_models(flags)
         backend = start_engine(
             flags.models,
@@ -83,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flags.kv_memory,
             flags.prefix_store,
             flags.weights,
+            flags.activations,
         )
         serve(backend, flags, metrics, added)
     except KeyboardInterrupt:
@@ -170,6 +168,7 @@ def start_engine(
     kv_memory: str = "",
     prefix_store: str = "",
     weights: str = "",
+    activations: str = "",
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
@@ -183,7 +182,7 @@ def start_engine(
         added: further models.
         kv_memory: memory of a model's keys and values, in the same form.
         prefix_store: disk space for cached prefixes, in the same form.
-        weights: format of weights; empty for the default, see `Registry`.
+        weights, activations: their formats; empty for the defaults, see `Registry`.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import first_model, folder_info, open_registry
@@ -194,7 +193,7 @@ def start_engine(
         for watcher in watchers:
             watcher(finished)
 
-    registry, first = open_registry(tuple(models), added, weights), first_model(models)
+    registry, first = open_registry(tuple(models), added, weights, activations), first_model(models)
     info = next((model for model in registry.list() if model.name == first), None)
     return BackendProcess(
         registry,

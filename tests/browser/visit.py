@@ -33,7 +33,7 @@ CHROMIUM_ARGUMENTS = [
     "PreconnectToSearch",
 ]
 # For a compile on a busy machine with two cores; only what hangs takes so long.
-PATIENCE_MS = 40_000
+PATIENCE_MS = 240_000
 expect.set_options(timeout=PATIENCE_MS)
 
 

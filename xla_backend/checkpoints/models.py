@@ -235,10 +235,8 @@ class Registry:
         Raises:
             InvalidRequest: there is no such format.
         """
-        self.weights, self.activations = (
-            kinds.chosen(weights),
-            kinds.chosen_activations(activations),
-        )
+        self.weights = kinds.chosen(weights)
+        self.activations = kinds.chosen_activations(activations)
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)
@@ -363,7 +361,10 @@ def first_model(models: Sequence[str]) -> str:
 
 
 def open_registry(
-    models: Sequence[str], added: AddedModels | None = None, weights: str = ""
+    models: Sequence[str],
+    added: AddedModels | None = None,
+    weights: str = "",
+    activations: str = "",
 ) -> Registry:
     """The registry of a server that offers these models, or all known ones if none are given.
 
@@ -378,6 +379,7 @@ def open_registry(
         allow_folders=bool(folders),
         added=added,
         weights=weights,
+        activations=activations,
     )
 
 

@@ -50,6 +50,7 @@ from xla_backend.interface.results import (
     Past,
     Prediction,
 )
+from xla_backend.matmul import kinds
 from xla_backend.prediction.history import History
 from xla_backend.prediction.prediction import RowWork
 from xla_backend.prediction.prefixes import root_name
@@ -107,9 +108,7 @@ class Backend(AnyBackend):
         registry = Registry() if registry is None else registry
         self._loop = Loop(on_status, on_change)
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
-        exact = registry.activations == "exact"
-        numbers = registry.weights if exact else f"{registry.weights} {registry.activations}"
-        self._history = History(opened, numbers)
+        self._history = History(opened, kinds.both(registry.weights, registry.activations))
         self._models = LoadedModels(registry, opened, self._loop)
         self._maker = FunctionMaker(self._cache, self._history, self._loop)
         self._functions = FunctionResolver(rules, opened, self._cache, self._history, self._maker)

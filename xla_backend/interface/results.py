@@ -489,11 +489,6 @@ class ModelInfo:
     rounded_bits: int | None = None
     sampling: dict[str, float] = dataclasses.field(default_factory=dict, hash=False)
 
-    @property
-    def kinds(self) -> str:
-        """The formats of weights and activations, on which its functions depend."""
-        return self.weights if self.activations == "exact" else f"{self.weights} {self.activations}"
-
 
 @dataclass(frozen=True)
 class EngineStatus:

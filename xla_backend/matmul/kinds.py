@@ -38,6 +38,11 @@ def chosen_activations(kind: str | None = None) -> str:
     return _known("Activations (--activations", ACTIVATIONS_VARIABLE, kind, ACTIVATIONS)
 
 
+def both(weights: str, activations: str) -> str:
+    """The formats of weights and activations in a word: what compiled functions depend on."""
+    return weights if activations == EXACT else f"{weights} {activations}"
+
+
 def _known(what: str, variable: str, kind: str | None, kinds: tuple[str, ...]) -> str:
     kind = kind or os.environ.get(variable) or kinds[0]
     if kind not in kinds:

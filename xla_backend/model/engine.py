@@ -102,7 +102,10 @@ class Engine:
         )
         self.context_length = model.context_length
         self.identity = naming.identity(
-            files.config, files.generation_config, sample(files.folder), files.info.kinds
+            files.config,
+            files.generation_config,
+            sample(files.folder),
+            kinds.both(kind, files.info.activations),
         )
         rules = BeamRules(
             _as_tuple(files.generation_config.eos_token_id),

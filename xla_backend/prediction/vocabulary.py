@@ -26,6 +26,7 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import ModelInfo
+from xla_backend.matmul import kinds
 from xla_backend.prediction.questions import QuestionTokens
 
 REMEMBERED_PROMPTS = 64
@@ -101,7 +102,10 @@ class Vocabulary:
             if files.info.family == "speech"
             else None,
             identity=naming.identity(
-                files.config, files.generation_config, sample(files.folder), files.info.kinds
+                files.config,
+                files.generation_config,
+                sample(files.folder),
+                kinds.both(files.info.weights, files.info.activations),
             ),
         )
 

@@ -473,12 +473,14 @@ class ChatTab:
         conversation = readable(opened)
         if self._page.runs.of(str(request.session_hash)) is not None:
             return {self.notice: ui.notice(BUSY)}
+        if conversation is None:
+            return {self.notice: gr.skip()}
         try:
             turn, answer = json.loads(edited)
-            assert conversation is not None and isinstance(answer, str)
-            return {**self._show(conversation.answered(int(turn), clean(answer))), self.notice: ""}
-        except (ValueError, TypeError, IndexError, AssertionError):  # no script of this page
+            changed = conversation.answered(int(turn), clean(answer))
+        except (ValueError, TypeError, IndexError):  # no script of this page wrote it
             return {self.notice: gr.skip()}
+        return {**self._show(changed), self.notice: ""}
 
     def _begin(
         self, request: gr.Request, before: Conversation, question: str, salt: str
