@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.inspection.measurement import MachineLimits
+from xla_backend.inspection.measurement import LIMITS_FILE, MachineLimits
 
-FILE_NAME = "machine.json"
 READ_BYTES = 256 * 2**20
 """Larger than any cache."""
 WIDTH = 1536
@@ -35,16 +34,14 @@ def measure(folder: Path) -> MachineLimits:
         folder: of the store, where the best values are saved.
     """
     now = MachineLimits(_read_bytes_s(), _flops_s())
-    best = now
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        before = MachineLimits(**json.loads((folder / FILE_NAME).read_text()))
-        best = MachineLimits(
-            max(before.read_bytes_s, now.read_bytes_s), max(before.flops_s, now.flops_s)
-        )
+    before = MachineLimits.read(folder) or now
+    best = MachineLimits(
+        max(before.read_bytes_s, now.read_bytes_s), max(before.flops_s, now.flops_s)
+    )
     with contextlib.suppress(OSError):
-        aside = folder / f"{FILE_NAME}.writing"
+        aside = folder / f"{LIMITS_FILE}.writing"
         aside.write_text(json.dumps(dataclasses.asdict(best)))
-        aside.replace(folder / FILE_NAME)
+        aside.replace(folder / LIMITS_FILE)
     return best
 
 

@@ -72,6 +72,7 @@ def measure(job: MeasureJob) -> Measurement:
         ways=layer_ways.compare(engine, job.key, inside, kernel_s),
         load=os.getloadavg()[0],
         took_s=time.perf_counter() - start,
+        matrices=engine.info.matrices,
     )
 
 
