@@ -25,7 +25,7 @@ class Model:
         self._server = server(folder / "gguf" / f"{weights}.gguf", slots=1, context=1024)
 
     def generate(self, request: Request) -> list[int]:
-        """-1 for each new token, greedy, without cached prefixes: the server does not return ids."""
+        """-1 for each new token, greedy, without cached prefixes; the server returns no ids."""
         if request.num_beams > 1:
             raise ValueError("it has no beam search")
         answer = self._server.handle_completions(
