@@ -1,8 +1,8 @@
 """Structured answers: which of 100 schemas are followed, how strictly, and at what cost.
 
 The schemas are random, of five kinds that JSONSchemaBench collects; each comes with a maker of
-valid documents. "llguidance alone" is that library's own interpretation of a schema. Random walks
-choose any allowed token, which tests more than a model's answers at temperature 1.
+valid documents. "llguidance alone" is that library's own reading of a schema. Random walks choose
+any token that may come, which is harsher than a model, whose answers are at temperature 1.
 """
 
 from __future__ import annotations

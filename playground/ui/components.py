@@ -121,7 +121,7 @@ def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
 
 
 def small_button(label: str, elem_id: str, visible: bool = True) -> gr.Button:
-    """A button in a row, as wide as its label."""
+    """A button beside others, no wider than its label needs."""
     return gr.Button(label, size="sm", elem_id=elem_id, scale=0, min_width=90, visible=visible)
 
 
@@ -174,7 +174,7 @@ def save_file(
     notice_html: gr.HTML,
     export: Callable[[Any], File | None],
 ) -> None:
-    """Makes a button save the file that `export` makes of the value of `kept`, if any.
+    """Has a button save what `export` makes of the value of `kept`, which may be nothing.
 
     The browser makes the file from the JSON in `made`, so nothing stays on the server.
     """

@@ -35,7 +35,7 @@ PHASE_NAMES = {
     "decode": "Decode",
     "detokenize": "Detokenize",
 }
-"""The page's names for the phases of a text's timing."""
+"""The phases of a text's timing, as the page calls them."""
 QUEUE_HINT = "waiting for other requests, or for a shape that is compiled in the background"
 _RESTORING_HINTS = {
     "trace": "the graph is read from disk",

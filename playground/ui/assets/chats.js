@@ -9,12 +9,12 @@ function noteHere(changes) {
   Object.assign(here, changes);
   allowed(() => sessionStorage.setItem(CHAT_HERE, JSON.stringify(here)));
 }
-// A sent message becomes a draft again if the page is reloaded before its answer.
+// What was sent is a draft again where no answer comes before the page is loaded anew.
 const keepDraft = (draft) => noteHere({ draft });
 function sending([text, opened, _, ...settings]) {
-  // While an answer is generated another question is refused, and stays a draft.
+  // While an answer is written another question is refused, and stays a draft.
   if (!document.querySelector("#chat :is(.busy, .caret)")) noteHere({ sent: text });
-  // The page's salt field is filled only after loading, which may be later.
+  // The page's own field of the salt is filled in once it is loaded, and this may be before.
   return [text, opened, visitorSalt, ...settings];
 }
 const keptChat = (chat) => allowed(() => localStorage.getItem(CHAT + chat), null) ?? "";
