@@ -80,7 +80,7 @@ SIZES: dict[str, dict[str, Any]] = {
 """Configurations of published models, by their names on the command line."""
 GGUF_TYPES = ("Q8_0", "F16")
 """Forms of the packaged model that are made from its own, which is Q4_1."""
-# A token that no text contains, so that no program's text ends early.
+# A token that no text holds: no program's text ends before the others'.
 _NEVER = 16
 _WORDS = "once upon a time there was a little fox who lived near the river and went home "
 
@@ -99,8 +99,8 @@ def folder(model: str) -> Path:
 
 
 def served_name(model: str, weights: str) -> str:
-    """The engine's name for a model: the packaged one has a name besides its folder, whose weights
-    are float32 and can be rounded."""
+    """What the engine knows a model as: the packaged one as it comes is not its folder, whose
+    weights are float32 and can be rounded."""
     return model if (model, weights) == (PACKAGED_MODEL, "auto") else str(folder(model))
 
 
@@ -110,7 +110,7 @@ def is_random(model: str) -> bool:
 
 
 def prompt(checkpoint: Path, tokens: int) -> tuple[int, ...]:
-    """The ids of a text with this number of tokens."""
+    """The ids of a text of so many tokens."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     return tuple(tokenizer(_WORDS * (1 + tokens // 8)).input_ids[:tokens])
 
@@ -191,7 +191,7 @@ def _packaged(made: Path) -> dict[str, np.ndarray]:
 
 
 def _save_config(config: PretrainedConfig, folder: Path) -> None:
-    """Writes it with the rotary base also where Transformers 4 reads it."""
+    """Writes it with the base of the rotary positions where Transformers 4 reads it, too."""
     config.architectures = [f"{type(config).__name__.removesuffix('Config')}ForCausalLM"]
     config.save_pretrained(folder)
     values = json.loads((folder / "config.json").read_text())
@@ -205,7 +205,7 @@ def _save_config(config: PretrainedConfig, folder: Path) -> None:
 
 
 def _requantize(source: Path, target: Path, kind: GGMLQuantizationType) -> None:
-    """Writes a GGUF file with its matrices in another form, otherwise unchanged."""
+    """Writes a GGUF file with its matrices in another form; all else stays."""
     reader = GGUFReader(source)
     writer = GGUFWriter(target, reader.fields["general.architecture"].contents())
     for name, field in reader.fields.items():
