@@ -29,7 +29,7 @@ class Matrix(NamedTuple):
         numbers: `[in, out]` float32, or tiles; see `tiles.Tiles`.
         number_format: of tiles; None if the matrix is small and XLA multiplies.
         inputs, outputs: the sizes `in` and `out`.
-        in_eight_bits: whether products round the other factor to 8 bits; only with blocks.
+        in_eight_bits: whether products round activations to 8 bits; only with blocks.
     """
 
     numbers: tf.Variable
