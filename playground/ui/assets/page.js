@@ -1,3 +1,9 @@
+// Gradio's page asks every event about every component, and each time Svelte notes what was read: a
+// third of a visit's script time. Svelte leaves objects of a class of their own alone, and the list of
+// events never changes.
+const { dependencies = [] } = window.gradio_config ?? {};
+for (const each of [dependencies, ...dependencies])
+  Object.setPrototypeOf(each, Object.create(Object.getPrototypeOf(each)));
 // The button that each mode is for, the notice beside it, and the result that it brings.
 const RESULTS = {
   generate: ["#notice", "#story :is(.story, .decisions)"],
