@@ -1,6 +1,6 @@
 """`Grammars`: the automata of one model, each made once.
 
-Knows which grammar is asked for, and what is in memory. Must not know how rows use them.
+Knows which grammar is asked for, and what is in memory or on disk. Must not know how rows use them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from xla_backend.grammar import (
     tool_calls,
 )
 from xla_backend.grammar.automaton import Automaton, Vocabulary
+from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.pattern import Pattern
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.grammar.tool_format import ToolFormat
@@ -183,9 +184,12 @@ def _follow(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
 class Grammars:
     """Makes automata in a thread of its own."""
 
-    def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
-        """`vocabulary` is called when the first automaton is needed."""
+    def __init__(
+        self, vocabulary: Callable[[], Vocabulary], store: GrammarStore | None = None
+    ) -> None:
+        """`vocabulary` is called when the first automaton is needed; `store` saves automata."""
         self._read = vocabulary
+        self._store = store
         self._vocabulary: Vocabulary | None = None
         self._made: OrderedDict[Grammar, Automaton | StepByStep] = OrderedDict()
         self._lock = threading.Lock()
@@ -206,17 +210,24 @@ class Grammars:
             return known.for_row()
         if self._vocabulary is None:
             self._vocabulary = self._read()
-        try:
-            made = _follow(grammar, self._vocabulary)
-        except InvalidRequest:
-            if (smaller := _smaller(grammar)) == grammar:
-                raise
-            made = _follow(smaller, self._vocabulary)
+        saved = self._store.load(grammar, self._vocabulary) if self._store else None
+        made = saved or self._follow(grammar, self._vocabulary)
         with self._lock:
             self._made[grammar] = made
             while len(self._made) > 1 and self._bytes() > MAX_BYTES:
                 self._made.popitem(last=False)
         return made.for_row()
+
+    def _follow(self, grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
+        try:
+            made = _follow(grammar, vocabulary)
+        except InvalidRequest:
+            if (smaller := _smaller(grammar)) == grammar:
+                raise
+            made = _follow(smaller, vocabulary)
+        if self._store is not None and isinstance(made, Automaton):
+            self._store.save(grammar, vocabulary, made)
+        return made
 
     def _bytes(self) -> int:
         return sum(each.bytes for each in self._made.values())
