@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
-from llguidance.gbnf_to_lark import gbnf_to_lark
 
+from xla_backend.grammar import gbnf
 from xla_backend.grammar.automaton import NONE, Vocabulary
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import Grammar
@@ -51,7 +51,7 @@ def rules(grammar: Grammar, regex: str | None = None) -> str:
         if regex is not None:
             return f"start: {matching(regex)}"
         if grammar.kind == "gbnf":
-            return gbnf_to_lark(grammar.text).removeprefix("%llguidance {}")
+            return gbnf.step_by_step(grammar.text)
         if grammar.kind == "json_schema":
             return f"start: {document(json.loads(grammar.text))}"
     except Exception as error:  # the library raises several types, bare ones too
