@@ -30,11 +30,12 @@ class GrammarStore:
         """The automaton, if it was saved."""
         if (entry := self._entries.load(_name(grammar, vocabulary))) is None:
             return None
-        tables = [
-            np.frombuffer(zlib.decompress(blob), kind).reshape(shape)
-            for blob, (kind, shape) in zip(entry[1], entry[0]["tables"], strict=True)
-        ]
-        return Automaton(*tables, vocabulary.lengths)
+        described, blobs = entry
+        tables = {
+            name: np.frombuffer(zlib.decompress(blob), kind).reshape(shape)
+            for name, blob, (kind, shape) in zip(_TABLES, blobs, described["tables"], strict=True)
+        }
+        return Automaton(**tables, lengths=vocabulary.lengths)
 
     def save(self, grammar: Grammar, vocabulary: Vocabulary, made: Automaton) -> None:
         """Saves an automaton."""
