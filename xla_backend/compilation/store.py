@@ -177,9 +177,7 @@ class Store:
         return self.folder / f"{name}.entry"
 
     def _set_aside(self, path: Path, reason: str) -> None:
-        logger.warning(
-            "Stored function %s is set aside: %s. It is compiled again.", path.name, reason
-        )
+        logger.warning("Stored entry %s is set aside: %s. It is made again.", path.name, reason)
         try:
             aside = self.root / "damaged"
             aside.mkdir(exist_ok=True)

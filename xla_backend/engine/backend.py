@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xla_backend.checkpoints.models import Registry
-from xla_backend.checkpoints.prompts import encode_prompt, with_room
+from xla_backend.checkpoints.prompts import with_room
 from xla_backend.checkpoints.speech_input import fitting_options, works_on_text
 from xla_backend.compilation.example_functions import ExampleFunctions
 from xla_backend.compilation.function_cache import FunctionCache
@@ -54,7 +54,7 @@ from xla_backend.matmul import kinds
 from xla_backend.prediction.history import History
 from xla_backend.prediction.prediction import RowWork
 from xla_backend.prediction.prefixes import root_name
-from xla_backend.prediction.questions import QuestionTokens
+from xla_backend.prediction.vocabulary import PromptEncoder, tokens_to_read
 from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
@@ -165,13 +165,7 @@ class Backend(AnyBackend):
     def predict_text(self, request: TextRequest) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
         engine = self._models.get(request.model)
-        if request.questions:
-            asked = engine.tokenizer, engine.info, request.prompt, request.questions
-            tokens = QuestionTokens.of(*asked)
-            ids, length = tokens.to_read, tokens.most_tokens
-        else:
-            ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
-            length = len(ids)
+        ids, length = tokens_to_read(PromptEncoder(engine.tokenizer), engine.info, request)
         request = with_room(request, length, engine.info)
         wanted = self._functions.key(engine, length, request)
         root = root_name(engine.identity, request.cache_salt)

@@ -26,6 +26,7 @@ from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.grammar import calls
 from xla_backend.grammar.automaton import Automaton, Vocabulary
+from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey
@@ -124,7 +125,8 @@ class Engine:
         if isinstance(model, PooledModel) and handler.is_possible():
             assert model.context_length is not None, "decoder-only models have one"
             self._pool = PoolDecoder(model, selection, model.context_length)
-        self.grammars = Grammars(self._vocabulary)
+        saved = GrammarStore(compiler.store) if compiler.store else None
+        self.grammars = Grammars(self._vocabulary, saved)
         self.functions = FunctionBuilder(self._decoder, self._pool, self.identity, compiler)
 
     @property

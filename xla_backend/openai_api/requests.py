@@ -228,7 +228,7 @@ class Generation(OptionFields):
     user: str | None = Field(None, description="ignored")
     grammar: dict[str, Any] | str | None = Field(
         None,
-        description="of llama.cpp: rules as text (GBNF) without recursion; or one of json_schema, "
+        description="of llama.cpp: rules as text (GBNF); or one of json_schema, "
         "regex, choice, gbnf and json_object",
     )
     response_format: dict[str, Any] | None = Field(

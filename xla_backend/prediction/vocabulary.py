@@ -51,13 +51,30 @@ class PromptEncoder:
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """A prompt's token ids, without padding."""
         if isinstance(prompt, TokenIds):
-            return prompt.ids
+            return self._encode(prompt)
         texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
         is_short = sum(map(len, texts)) <= REMEMBERED_LENGTH
         return self._remembered(prompt) if is_short else self._encode(prompt)
 
     def _encode(self, prompt: Prompt) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(prompt))
+
+
+def tokens_to_read(
+    encoder: PromptEncoder, info: ModelInfo, request: TextRequest
+) -> tuple[tuple[int, ...], int]:
+    """The tokens that a request reads, and how many its longest row has.
+
+    Raises:
+        InvalidRequest: the prompt is empty or too long.
+    """
+    if request.questions:
+        tokens = QuestionTokens.of(encoder.tokenizer, info, request.prompt, request.questions)
+        return tuple(tokens.to_read), tokens.most_tokens
+    check_prompt(request.prompt, info)
+    token_ids = encoder.encode(request.prompt)
+    check_length(len(token_ids), info)
+    return token_ids, len(token_ids)
 
 
 class Asked(NamedTuple):
@@ -115,14 +132,7 @@ class Vocabulary:
         Raises:
             InvalidRequest: the prompt is empty or too long.
         """
-        if request.questions:
-            asked = self.encoder.tokenizer, self.info, request.prompt, request.questions
-            tokens = QuestionTokens.of(*asked)
-            token_ids, length = tuple(tokens.to_read), tokens.most_tokens
-        else:
-            check_prompt(request.prompt, self.info)
-            token_ids = self.encoder.encode(request.prompt)
-            check_length(length := len(token_ids), self.info)
+        token_ids, length = tokens_to_read(self.encoder, self.info, request)
         request = with_room(request, length, self.info)
         key = key_for(rules, self.info, length, request)
         return Asked(key, token_ids, request.options.max_new_tokens)

@@ -11,12 +11,19 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.waiting import wait_until
-from xla_backend.engine import background
+from xla_backend.compilation.function_cache import FunctionCache
+from xla_backend.engine import background, function_maker
 from xla_backend.engine.background import Background
+from xla_backend.engine.function_maker import FunctionMaker
+from xla_backend.engine.loop import Loop
+from xla_backend.interface.buckets import CacheKey, pool_key
+from xla_backend.prediction.history import History
 
 ROOT = Path(__file__).resolve().parents[3]
 Wait = Callable[[], None]
@@ -76,14 +83,19 @@ def test_jobs_run_one_after_the_other_in_order(work: Background) -> None:
     assert order == ["a1", "a2", "b1", "b2", "c1", "c2"]
 
 
+@pytest.mark.parametrize("is_patient_first", [False, True])
 def test_a_job_whose_patience_ends_runs_beside_requests_and_before_those_that_wait(
-    work: Background,
+    work: Background, is_patient_first: bool
 ) -> None:
     patient, urgent = Steps(), Steps()
     with work.request():
+        if is_patient_first:
+            work.add("urgent", urgent)
+            wait_until(lambda: urgent.thread, 10)
         work.add("patient", patient)
         added = time.monotonic()
         work.add("urgent", urgent, patience_s=0.3)
+        work.add("urgent", urgent)  # changes nothing
         assert urgent.inside.wait(10)
         assert urgent.began[0] >= added + 0.3
         wait_until(lambda: work.pending() == ["patient"], 10)
@@ -91,6 +103,30 @@ def test_a_job_whose_patience_ends_runs_beside_requests_and_before_those_that_wa
         assert patient.began == []
     settle(work)
     assert len(patient.began) == 2
+
+
+def test_what_verifies_drafts_is_made_beside_requests_once_it_was_missed_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(function_maker, "DRAFTS_PATIENCE", 5)
+    made, loop = threading.Event(), Loop()
+
+    def trace(key: CacheKey, rows: int) -> None:
+        made.set()
+        raise background.Stopped
+
+    engine: Any = SimpleNamespace(info=SimpleNamespace(name="fake"), functions=None)
+    engine.functions = SimpleNamespace(trace=trace)
+    maker = FunctionMaker(FunctionCache(), History(None, ""), loop)
+    with loop.background.request():
+        for drafts in (0, 3):
+            for _ in range(6 if drafts == 0 else 4):
+                maker.later(engine, pool_key(512, drafts))
+        assert not made.wait(0.3)
+        maker.later(engine, pool_key(512, 3))
+        assert made.wait(10)
+    loop.close()
+    loop.background.stop(10)
 
 
 def test_jobs_with_and_without_patience_can_be_cancelled(work: Background) -> None:

@@ -131,14 +131,20 @@ def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothi
     assert [entry.key for entry in engine.cached_functions()] == compiled
 
 
+TREE = {"properties": {"below": {"type": "array", "items": {"$ref": "#"}, "maxItems": 2}}}
+
+
+@pytest.mark.parametrize("way", ["tensors", "step by step"])
 @pytest.mark.parametrize("opening", ['<tool_call>\n{"name": "', '{"name": "'])
 def test_a_required_call_always_parses_and_validates(
-    engine: Backend, model: str, opening: str
+    engine: Backend, model: str, opening: str, way: str
 ) -> None:
     form = GENERIC._replace(opening=opening, closing="}")
     schemas = {"person": PERSON, "now": {"additionalProperties": False}}
+    if way == "step by step":
+        schemas["now"] = TREE | schemas["now"]
     listed = [
-        {"type": "function", "function": {"name": name, "parameters": schema}}
+        {"type": "function", "function": {"name": name, "parameters": schema, "strict": True}}
         for name, schema in schemas.items()
     ]
     for several, choice in itertools.product((False, True), ("auto", "required")):
@@ -150,6 +156,7 @@ def test_a_required_call_always_parses_and_validates(
                 grammar=grammar, max_new_tokens=300, temperature=1.0, top_k=0, seed=seed
             )
             result = engine.generate(model, TokenIds((5, 9 + seed, 40)), options)
+            assert result.grammar == way
             reader = CallReader(form)
             said = reader.read_whole(result.text)
             if choice == "required":
