@@ -31,7 +31,11 @@ still has the functions themselves, which run again without a file."""
 
 
 class Compiler:
-    """Traces and compiles, or restores. Thread-safe; one thread at a time per function."""
+    """Traces and compiles, or restores. Thread-safe; one thread at a time per function.
+
+    Attributes:
+        store: of what it makes; None for none.
+    """
 
     def __init__(self, store: Store | None) -> None:
         """Without a store it traces and compiles everything."""

@@ -6,12 +6,14 @@ from the store too) nor what the entries' bytes mean: `compiler` writes and read
 Layout: a folder with one sub-folder per fingerprint of all that compiled code depends on besides
 its own definition, and in it one file per entry. Writes are atomic (to a temporary file, then
 renamed). An entry has a checksum; one that does not match moves to `damaged/`. When the store
-outgrows its bound, the least recently used entries are evicted.
+outgrows its bound, the least recently used entries are evicted. Weights as they lie in memory are
+further files, with a bound of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import importlib.metadata
@@ -23,9 +25,9 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from xla_backend.compilation import processor, xla_folder
 
@@ -37,11 +39,15 @@ FOLDER_VARIABLE = "XLA_BACKEND_STORE"
 SIZE_BOUND = 4 * 2**30
 """Default bound on the size of all entries, in bytes."""
 
+WEIGHTS_BOUND = 8 * 2**30
+"""Bound on the size of all weights, in bytes."""
+
 LEFTOVER_S = 3600.0
 """A temporary file older than this many seconds belongs to a process that was killed."""
 
 _MAGIC = b"xla_backend entry 1\n"
 _UNFINISHED = ".writing-"
+_ENTRIES, _WEIGHTS = ("*/*.entry", "damaged/*"), ("*/*.weights",)
 
 
 def default_folder() -> Path:
@@ -108,7 +114,7 @@ class Store:
 
     def size(self) -> int:
         """Size of all entries in bytes, other fingerprints included."""
-        return sum(size for _, size, _ in self._files())
+        return sum(size for _, size, _ in self._files(_ENTRIES))
 
     def load(self, name: str) -> tuple[dict[str, Any], list[bytes]] | None:
         """An entry's description and blobs; None if it is missing or damaged."""
@@ -134,21 +140,58 @@ class Store:
         """Writes an entry; returns False, and warns once, if the disk does not allow it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(self._path(name), _pack(name, description, blobs))
+            content = _pack(name, description, blobs)
+            _write_whole(self._path(name), lambda file: file.write(content))
         except OSError as error:
             self._warn(error)
             return False
         with self._lock, contextlib.suppress(OSError):
-            self._make_room()
+            self._make_room(_ENTRIES, self._size_bound)
         return True
+
+    def weights(self, name: str) -> Path:
+        """Where a model's weights are, if they are saved."""
+        return self.folder / f"{name}.weights"
+
+    def save_weights(self, name: str, size: int, write: Callable[[IO[bytes]], object]) -> None:
+        """Writes a model's weights, unless they are beyond the bound; warns if the disk is full.
+
+        Args:
+            name: of the file.
+            size: bytes, about.
+            write: writes them.
+        """
+        if size > WEIGHTS_BOUND:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if shutil.disk_usage(self.folder).free < 2 * size:  # other programs need some, too
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            _write_whole(self.weights(name), write)
+        except OSError as error:
+            logger.warning(
+                "Weights of %.1f GB cannot be saved in %s (%s). Everything works, but each start "
+                "reads the checkpoint again; free some space or choose another folder with "
+                "--store.",
+                *(size / 1e9, self.root, error.strerror or error),
+            )
+            return
+        with self._lock, contextlib.suppress(OSError):
+            self._make_room(_WEIGHTS, WEIGHTS_BOUND)
 
     def set_aside(self, name: str, reason: str) -> None:
         """Moves an unusable entry to `damaged/`."""
         self._set_aside(self._path(name), reason)
 
     def clear(self, names: Sequence[str] | None = None) -> int:
-        """Removes these entries, or all of this fingerprint; returns how many it removed."""
+        """Removes these entries, or all of this fingerprint and its weights.
+
+        Returns:
+            How many entries it removed.
+        """
         removed = 0
+        for path in self.folder.glob("*.weights") if names is None else ():
+            path.unlink(missing_ok=True)
         for name in self.names() if names is None else names:
             with contextlib.suppress(OSError):
                 self._path(name).unlink()
@@ -169,7 +212,8 @@ class Store:
         """Replaces a format's history. If two processes write at once, the last one wins."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(self.folder / _history(weights), json.dumps(values).encode())
+            content = json.dumps(values).encode()
+            _write_whole(self.folder / _history(weights), lambda file: file.write(content))
         except OSError as error:
             self._warn(error)
 
@@ -196,23 +240,23 @@ class Store:
                 error.strerror or error,
             )
 
-    def _files(self) -> list[tuple[float, int, Path]]:
+    def _files(self, patterns: Sequence[str]) -> list[tuple[float, int, Path]]:
         files = []
-        for pattern in ("*/*.entry", "damaged/*"):
+        for pattern in patterns:
             for path in self.root.glob(pattern):
                 with contextlib.suppress(OSError):
                     status = path.stat()
                     files.append((status.st_mtime, status.st_size, path))
         return files
 
-    def _make_room(self) -> None:
+    def _make_room(self, patterns: Sequence[str], bound: int) -> None:
         for path in self.folder.glob(f"{_UNFINISHED}*"):
             if time.time() - path.stat().st_mtime > LEFTOVER_S:
                 path.unlink()
-        files = sorted(set(self._files()))
+        files = sorted(set(self._files(patterns)))
         total = sum(size for _, size, _ in files)
         for _, size, path in files[:-1]:  # the newest was just written: never evict it
-            if total <= self._size_bound:
+            if total <= bound:
                 return
             _remove(path)
             total -= size
@@ -282,12 +326,12 @@ def _history(weights: str) -> str:
     return f"history-{weights}.json"
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+def _write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Writes a file atomically, even if other processes write it at the same time."""
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            write(file)
         Path(aside).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
