@@ -19,13 +19,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from xla_backend.baselines import mistral_folder
 from xla_backend.baselines.comparison import (
     OF_TRANSFORMERS,
     Baseline,
     BaselineJob,
     BaselineResult,
-    MistralJob,
     Stage,
 )
 from xla_backend.checkpoints.prompts import encode_prompt
@@ -53,17 +51,12 @@ def main() -> None:
         channel.send(("chunk", None, stage))
 
     with reporting_errors(channel):
-        if isinstance(job, MistralJob):
-            tell("loading")
-            mistral_folder.write(job.registry.locate(job.model), job.folder)
-            channel.send(("result", None, None))
-        else:
-            measure = _transformers if job.baseline in OF_TRANSFORMERS else _engine
-            first, repeat = measure(job, tell)
-            channel.send(("result", None, first))
-            while True:
-                asked.get()
-                channel.send(("result", None, repeat()))
+        measure = _transformers if job.baseline in OF_TRANSFORMERS else _engine
+        first, repeat = measure(job, tell)
+        channel.send(("result", None, first))
+        while True:
+            asked.get()
+            channel.send(("result", None, repeat()))
     end(channel)
 
 

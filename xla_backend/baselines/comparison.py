@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -24,6 +24,7 @@ from xla_backend.baselines import overlay
 from xla_backend.baselines.overlay import BaselineMissing
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import Registry, folder_info
+from xla_backend.child_process import calling
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess, search_path
 from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.interface.buckets import BucketRules
@@ -43,6 +44,7 @@ TICK_S = 0.5
 """Seconds between reports of progress."""
 
 MODULE = "xla_backend.baselines.baseline_process"
+WRITES_MISTRAL = "xla_backend.baselines.mistral_folder:write"
 
 Stage = Literal["importing", "loading", "tracing", "compiling", "running", "cached"]
 
@@ -81,15 +83,6 @@ class BaselineJob:
     rules: BucketRules
     store: str
     started: float
-
-
-@dataclass(frozen=True)
-class MistralJob:
-    """Write a model's files as Mistral's, for the baselines of Transformers."""
-
-    model: str
-    registry: Registry
-    folder: Path
 
 
 @dataclass(frozen=True)
@@ -330,12 +323,12 @@ class BaselineComparison:
                 mistral = Path(folder, "mistral")
                 job = replace(job, model=str(mistral), registry=Registry(hub_models=()))
                 if not mistral.exists():
-                    files = MistralJob(self.model, self._registry, mistral)
-                    self._start(baseline, files, ENVIRONMENT)
+                    written = self.model, self._registry, mistral
+                    self._start(baseline, lambda: calling.started(WRITES_MISTRAL, *written))
                     yield from self._answer(baseline, "importing")
                     with self._lock:
                         self._processes.pop(baseline).end(CLOSE_S)
-            self._start(baseline, job, variables)
+            self._start(baseline, lambda: ChildProcess(MODULE, job, variables))
             self.results[baseline] = yield from self._answer(baseline, "importing")
         except ModelUnavailable as error:
             if job.model == self.model:  # the request itself cannot be served
@@ -366,13 +359,11 @@ class BaselineComparison:
         info = listed.get(self.model) or folder_info(self.model)
         return info.model_type in rotary_form.MODEL_TYPES
 
-    def _start(
-        self, baseline: Baseline, job: BaselineJob | MistralJob, variables: dict[str, str]
-    ) -> None:
+    def _start(self, baseline: Baseline, start: Callable[[], ChildProcess]) -> None:
         with self._lock:
             if self._stopped:
                 raise EngineStopped("It was stopped.")
-            self._processes[baseline] = ChildProcess(MODULE, job, variables)
+            self._processes[baseline] = start()
         self._since = time.perf_counter()
 
     def _answer(

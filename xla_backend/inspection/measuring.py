@@ -1,4 +1,5 @@
-"""`measure`: runs a function with and without XLA's profiler, to see where a token's time goes.
+"""`measure`: runs a function with and without XLA's profiler, to see where a token's time goes;
+`make`: compiles what is not in the store.
 
 Knows TensorFlow's profiler, which records the beginning and end of each kernel. Must not know how
 kernels are described (`reading`), nor who asks.
@@ -12,16 +13,18 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Collection
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
 import tensorflow as tf
 
+from xla_backend.checkpoints.models import Registry
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.compilation.store import Store
+from xla_backend.engine.backend import Backend
 from xla_backend.inspection import layer_ways, machine_limits
 from xla_backend.inspection.hlo import reading
-from xla_backend.inspection.jobs import MeasureJob
 from xla_backend.inspection.measurement import Measurement
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.options import GenerationOptions
@@ -32,7 +35,20 @@ from xla_backend.model.families.model import Model
 from xla_backend.model.functions import KeyFunctions, PaddedFunctions
 
 
-def measure(job: MeasureJob) -> Measurement:
+def make(store: Path, model: str, registry: Registry, key: CacheKey) -> None:
+    """Compiles a key's functions into the store.
+
+    Raises:
+        InvalidRequest, ModelUnavailable: the model or the key is wrong.
+    """
+    with closing(Backend(registry, store=store)) as backend:
+        backend.load(model)
+        backend.warm(model, [key])
+
+
+def measure(
+    folder: Path, model: str, registry: Registry, identity: str, key: CacheKey
+) -> Measurement:
     """Measures; takes some seconds, mostly to load the model.
 
     Raises:
@@ -40,19 +56,16 @@ def measure(job: MeasureJob) -> Measurement:
         ModelUnavailable: the model cannot be loaded.
     """
     start = time.perf_counter()
-    store = Store(job.store)
-    _, inside = reading.read(store, job.identity, job.key)
-    engine = Engine(job.registry.locate(job.model), Compiler(store))
-    run = _Run(
-        engine.functions.decoder.model,
-        engine.functions.build(job.key, lambda step: None).function,
-        job.key,
-    )
+    store = Store(folder)
+    _, inside = reading.read(store, identity, key)
+    engine = Engine(registry.locate(model), Compiler(store))
+    functions = engine.functions.build(key, lambda step: None).function
+    run = _Run(engine.functions.decoder.model, functions, key)
     run.token_s()  # first runs take longer
     before = run.token_s()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as profile:
         tf.profiler.experimental.start(
-            folder,
+            profile,
             # XLA records kernels from level 2 on; tracing Python calls only takes time.
             tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0),
         )
@@ -61,15 +74,15 @@ def measure(job: MeasureJob) -> Measurement:
         finally:
             tf.profiler.experimental.stop()
         names = {kernel.name for kernel in inside.kernels}
-        profiled_token_s, kernel_s = _kernels(Path(folder), names, job.key.max_new_tokens - 1)
+        profiled_token_s, kernel_s = _kernels(Path(profile), names, key.max_new_tokens - 1)
     after = run.token_s()
     return Measurement(
         token_s=min(before, after),
         profiled_token_s=profiled_token_s,
         kernel_s=kernel_s,
         prefill_s=run.prefill_s,
-        limits=machine_limits.measure(job.store),
-        ways=layer_ways.compare(engine, job.key, inside, kernel_s),
+        limits=machine_limits.measure(folder),
+        ways=layer_ways.compare(engine, key, inside, kernel_s),
         load=os.getloadavg()[0],
         took_s=time.perf_counter() - start,
     )
