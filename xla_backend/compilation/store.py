@@ -133,8 +133,7 @@ class Store:
     def save(self, name: str, description: Mapping[str, Any], blobs: Sequence[bytes]) -> bool:
         """Writes an entry; returns False, and warns once, if the disk does not allow it."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(self._path(name), _pack(name, description, blobs))
+            write_whole(self._path(name), _pack(name, description, blobs))
         except OSError as error:
             self._warn(error)
             return False
@@ -168,8 +167,7 @@ class Store:
     def write_history(self, weights: str, values: object) -> None:
         """Replaces a format's history. If two processes write at once, the last one wins."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(self.folder / _history(weights), json.dumps(values).encode())
+            write_whole(self.folder / _history(weights), json.dumps(values).encode())
         except OSError as error:
             self._warn(error)
 
@@ -284,8 +282,13 @@ def _history(weights: str) -> str:
     return f"history-{weights}.json"
 
 
-def _write_whole(path: Path, content: bytes) -> None:
-    """Writes a file atomically, even if other processes write it at the same time."""
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file atomically, even if other processes write it at the same time.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
     try:
         with os.fdopen(descriptor, "wb") as file:

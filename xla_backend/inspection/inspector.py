@@ -20,7 +20,7 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.child_process import calling
 from xla_backend.compilation import naming
 from xla_backend.compilation.startup import ENVIRONMENT
-from xla_backend.compilation.store import Store
+from xla_backend.compilation.store import Store, write_whole
 from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.measurement import Measurement
 from xla_backend.inspection.passes import Pass, dumping
@@ -190,7 +190,4 @@ class Inspector:
     def _keep(self, file: Path, values: Any) -> None:
         """Caches an answer on disk, if the store can be written."""
         with contextlib.suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            aside = file.with_suffix(".writing")
-            aside.write_text(json.dumps(values))
-            aside.replace(file)
+            write_whole(file, json.dumps(values).encode())

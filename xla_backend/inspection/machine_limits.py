@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from xla_backend.compilation.store import write_whole
 from xla_backend.inspection.measurement import MachineLimits
 
 FILE_NAME = "machine.json"
@@ -42,9 +43,7 @@ def measure(folder: Path) -> MachineLimits:
             max(before.read_bytes_s, now.read_bytes_s), max(before.flops_s, now.flops_s)
         )
     with contextlib.suppress(OSError):
-        aside = folder / f"{FILE_NAME}.writing"
-        aside.write_text(json.dumps(dataclasses.asdict(best)))
-        aside.replace(folder / FILE_NAME)
+        write_whole(folder / FILE_NAME, json.dumps(dataclasses.asdict(best)).encode())
     return best
 
 
