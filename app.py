@@ -137,8 +137,7 @@ def opened_logs(
     Raises:
         OSError: a file cannot be written.
     """
-    from xla_backend.process.request_log import RequestLog
-    from xla_backend.process.trace_log import TraceLog
+    from xla_backend.process.request_log import RequestLog, TraceLog
 
     watchers: list[Callable[[FinishedRequest], None]] = []
     if path := flags.log_requests:

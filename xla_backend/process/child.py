@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
 from xla_backend.compilation.startup import ENVIRONMENT
@@ -32,28 +32,6 @@ Warming = tuple[tuple[str, CacheKey], ...]
 logger = logging.getLogger("xla_backend.process.backend_process")
 
 
-class Owner(Protocol):
-    """Is told what happens to a child, in one of the child's threads."""
-
-    def child_is_ready(self, child: Child) -> None:
-        """It has started."""
-
-    def child_passed_soft_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that a successor should start."""
-
-    def child_passed_hard_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that it takes no more requests."""
-
-    def child_drained(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
-        """It ended as told, and left requests and keys to its successor."""
-
-    def child_died(self, child: Child, waiting: list[Call]) -> None:
-        """It ended by itself, and left the requests that it had not started."""
-
-    def request_finished(self, finished: FinishedRequest) -> None:
-        """A request has its last reply."""
-
-
 class Call:
     """One request that was sent to a child, and its replies. Made by `Child.submit`."""
 
@@ -67,11 +45,11 @@ class Call:
         self._ahead = ahead
         self._is_stopped = False
         self._is_abandoned = False
-        self._replies: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self.replies: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
     def next_reply(self) -> tuple[str, Any]:
         """The next ("chunk" | "result" | "error", value); blocks."""
-        return self._replies.get()
+        return self.replies.get()
 
     def wait(self) -> Any:
         """The result of a request that has one reply only; raises the child's error."""
@@ -110,7 +88,7 @@ class Call:
             self.child.stop(self)
 
     def reply(self, kind: str, value: Any) -> None:
-        self._replies.put((kind, value))
+        self.replies.put((kind, value))
         self.started.set()
 
     def finished(self, kind: str, value: Any) -> FinishedRequest:
@@ -126,7 +104,7 @@ class Child:
     def __init__(
         self,
         settings: Settings,
-        owner: Callable[[], Owner | None],
+        owner: Callable[[], Any],
         on_status: Callable[[EngineStatus], None] | None,
         patience: Patience,
     ) -> None:
@@ -134,7 +112,8 @@ class Child:
 
         Args:
             settings: of the process.
-            owner: a weak reference to the owner.
+            owner: a weak reference to the `Supervisor`, whose methods are called in the child's
+                threads.
             on_status: called with every new status.
             patience: how long each phase may last without a message.
 

@@ -5,54 +5,24 @@ Knows the replies to one call. Must not know what was asked, nor import TensorFl
 
 from __future__ import annotations
 
-from typing import Self
-
-from xla_backend.interface.backend import AnyStream, Chunk, Result
+from xla_backend.engine.streams import Chunk, Stream
+from xla_backend.interface.backend import Result
 from xla_backend.process.child import Call
 
 
-class ProcessStream(AnyStream[Chunk, Result]):
-    """Closing or dropping it before its end stops the request.
-
-    Attributes:
-        result: set when the iterator has ended, also after `stop`. It stays None after an error, or
-            if the stream was stopped before anything ran.
-    """
+class ProcessStream(Stream[Chunk, Result]):
+    """Closing or dropping it before its end stops the request."""
 
     def __init__(self, call: Call) -> None:
-        self.result: Result | None = None
-        self._ended = False
+        super().__init__()
         self._call = call
-
-    @property
-    def has_started(self) -> bool:
-        return self._call.started.is_set()
-
-    def wait_started(self) -> None:
-        self._call.started.wait()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Chunk:
-        if self._ended:
-            raise StopIteration
-        kind, value = self._call.next_reply()
-        if kind == "chunk":
-            return value
-        self._ended = True
-        if kind == "error":
-            raise value
-        self.result = value
-        raise StopIteration
-
-    def stop(self) -> None:
-        self._call.stop()
+        self._items, self._started = call.replies, call.started
+        self.on_stop = call.stop
 
     def close(self) -> None:
         """Stops the request without waiting for it."""
-        if not self._ended:
-            self._ended = True
+        if not self._has_ended:
+            self._has_ended = True
             self._call.abandon()
 
     def __del__(self) -> None:
