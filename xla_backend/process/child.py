@@ -255,8 +255,8 @@ class Child:
     def _take(self, kind: str, number: int | None, value: Any) -> None:
         """Takes one message of the child."""
         if kind == "log":
-            name, level, text = value
-            logging.getLogger(name).log(level, "%s", text)
+            if (of := logging.getLogger(value.name)).isEnabledFor(value.levelno):
+                of.handle(value)
             return
         self._watchdog.sign_of_life()
         if kind == "status":

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import logging.handlers
 import threading
 import time
 from collections import deque
@@ -389,17 +390,12 @@ class EngineProcess:
         self.answer(active, "error", BackendError(sentence))
 
 
-class ChannelHandler(logging.Handler):
+class ChannelHandler(logging.handlers.QueueHandler):
     """Sends log records to the parent, which logs them as its own."""
 
-    def __init__(self, channel: Channel) -> None:
-        """Tracebacks are formatted here, because they cannot be pickled."""
-        super().__init__()
-        self._channel = channel
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Sends one record: logger, level, text."""
-        self._channel.send(("log", None, (record.name, record.levelno, self.format(record))))
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Sends one record, which can be pickled."""
+        self.queue.send(("log", None, record))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
