@@ -118,12 +118,12 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._set_aside(path, f"it cannot be read ({error})")
+            self.set_aside(name, f"it cannot be read ({error})")
             return None
         try:
             entry = _unpack(content, name)
         except (ValueError, KeyError, TypeError) as error:
-            self._set_aside(path, str(error))
+            self.set_aside(name, str(error))
             return None
         # Records the time of last use: many file systems do not update the access time.
         with contextlib.suppress(OSError):
@@ -143,7 +143,17 @@ class Store:
 
     def set_aside(self, name: str, reason: str) -> None:
         """Moves an unusable entry to `damaged/`."""
-        self._set_aside(self._path(name), reason)
+        path = self._path(name)
+        logger.warning(
+            "Stored function %s is set aside: %s. It is compiled again.", path.name, reason
+        )
+        try:
+            aside = self.root / "damaged"
+            aside.mkdir(exist_ok=True)
+            path.replace(aside / f"{path.name}.{time.time_ns()}")
+        except OSError:
+            with contextlib.suppress(OSError):
+                _remove(path)
 
     def clear(self, names: Sequence[str] | None = None) -> int:
         """Removes these entries, or all of this fingerprint; returns how many it removed."""
@@ -173,18 +183,6 @@ class Store:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.entry"
-
-    def _set_aside(self, path: Path, reason: str) -> None:
-        logger.warning(
-            "Stored function %s is set aside: %s. It is compiled again.", path.name, reason
-        )
-        try:
-            aside = self.root / "damaged"
-            aside.mkdir(exist_ok=True)
-            path.replace(aside / f"{path.name}.{time.time_ns()}")
-        except OSError:
-            with contextlib.suppress(OSError):
-                _remove(path)
 
     def _warn(self, error: OSError) -> None:
         if not self._has_warned:

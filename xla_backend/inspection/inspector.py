@@ -42,6 +42,9 @@ TEXTS = tuple(
 class Inspector:
     """Inspects the functions in a store. Thread-safe; one process at a time.
 
+    Methods that take a model raise InvalidRequest or ModelUnavailable if it or the key is wrong,
+    and EngineStopped if the process failed.
+
     Attributes:
         store: has the functions.
     """
@@ -80,7 +83,6 @@ class Inspector:
 
         Raises:
             InvalidRequest: they are not in the store.
-            EngineStopped: the process failed.
         """
         entry = naming.decode_code_entry(identity, key)
         if not self.store.holds(entry):
@@ -97,12 +99,7 @@ class Inspector:
         return self._seen[entry, made]
 
     def make(self, model: str, key: CacheKey) -> None:
-        """Compiles the functions of a key into the store, in another process.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is wrong.
-            EngineStopped: the process failed.
-        """
+        """Compiles the functions of a key into the store, in another process."""
         self._ask("measuring:make", self.store.root, model, self._registry, key)
 
     def measured(self, identity: str, key: CacheKey) -> Measurement | None:
@@ -113,24 +110,14 @@ class Inspector:
         return None
 
     def measure(self, model: str, identity: str, key: CacheKey) -> Measurement:
-        """Measures a token and this machine; takes about ten seconds.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is wrong.
-            EngineStopped: the process failed.
-        """
+        """Measures a token and this machine; takes about ten seconds."""
         asked = self.store.root, model, self._registry, identity, key
         found: Measurement = self._ask("measuring:measure", *asked)
         self._keep(self._file(identity, key, "measurement"), found.to_json())
         return found
 
     def texts(self, model: str, identity: str, key: CacheKey) -> list[Path]:
-        """The functions as texts, `TEXTS`; takes some seconds, because XLA compiles them again.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is wrong.
-            EngineStopped: the process failed.
-        """
+        """The functions as texts, `TEXTS`; takes some seconds, because XLA compiles them again."""
         if not self.made_texts(identity, key):
             folder = self._texts(identity, key)
             folder.mkdir(parents=True, exist_ok=True)
@@ -153,12 +140,7 @@ class Inspector:
         return []
 
     def passes(self, model: str, identity: str, key: CacheKey) -> list[Pass]:
-        """What each pass changes in decode with one layer; takes half a minute if not cached.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is wrong.
-            EngineStopped: the process failed.
-        """
+        """What each pass changes in decode with one layer; takes half a minute if not cached."""
         found = self.made_passes(identity, key)
         if not found:
             with tempfile.TemporaryDirectory(prefix="xla-backend-passes-") as folder:

@@ -103,8 +103,7 @@ class Completer:
             token_ids: of the only prompt, if it has been tokenized.
         """
         host = self.host
-        if body.has_grammar:
-            await asyncio.to_thread(body.check_grammar)
+        await body.check_grammar()
         model = body.model = self.model(body.model, isinstance(body, ChatRequest))
         if isinstance(body, ChatRequest) and (body.listed_tools or body.chat_template_kwargs):
             tokenizer = await self._loaded_tokenizer(request, body)
