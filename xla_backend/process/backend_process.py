@@ -51,8 +51,8 @@ from xla_backend.interface.results import (
 )
 from xla_backend.prediction.vocabulary import Known, Vocabulary
 from xla_backend.process import memory
+from xla_backend.process.child import ProcessStream
 from xla_backend.process.messages import Request, Settings
-from xla_backend.process.process_stream import ProcessStream
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.supervisor import EngineHealth, Supervisor
 from xla_backend.process.watchdog import Patience

@@ -17,6 +17,8 @@ from typing import Any
 
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
 from xla_backend.compilation.startup import ENVIRONMENT
+from xla_backend.engine.streams import Chunk, Stream
+from xla_backend.interface.backend import Result
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.results import EngineStatus, Past
@@ -96,6 +98,25 @@ class Call:
         return FinishedRequest(
             self.request, kind, value, time.perf_counter() - self._sent, self._ahead
         )
+
+
+class ProcessStream(Stream[Chunk, Result]):
+    """The output of a call. Closing or dropping it before its end stops the request."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._call = call
+        self._items, self._started = call.replies, call.started
+        self.on_stop = call.stop
+
+    def close(self) -> None:
+        """Stops the request without waiting for it."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._call.abandon()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Child:
