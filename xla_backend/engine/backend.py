@@ -29,7 +29,6 @@ from xla_backend.engine.warm_up import WarmUp
 from xla_backend.interface.backend import AnyBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.function_comparison import (
-    DEFAULT_CALLS,
     FunctionComparison,
     FunctionRequest,
     StoredKey,
@@ -176,18 +175,9 @@ class Backend(AnyBackend):
     def _known(self) -> Known:
         return Known(self.cached_functions(), self.past(), self.prefixes(), self._store)
 
-    def compare_function(
-        self,
-        function: str,
-        batch_size: int,
-        *,
-        pad: bool = False,
-        calls: int = DEFAULT_CALLS,
-        arrival_time: float | None = None,
-    ) -> FunctionComparison:
-        """See `AnyBackend`; `arrival_time` as for `generate`."""
-        started = time.perf_counter() if arrival_time is None else arrival_time
-        request = FunctionRequest(function, batch_size, pad, calls)
+    def compare(self, request: FunctionRequest) -> FunctionComparison:
+        arrived = request.arrival_time
+        started = time.perf_counter() if arrived is None else arrived
 
         def compare() -> FunctionComparison:
             queue_s = max(0.0, time.perf_counter() - started)

@@ -47,8 +47,12 @@ class Runs(Generic[Chunk, Result]):
         for task, turn in zip(self._tasks, turns, strict=True):
             _tasks.add(task)
             task.add_done_callback(_tasks.discard)
+
             # Here, because a task that is cancelled at once never starts.
-            task.add_done_callback(lambda _, turn=turn: turn.leave())
+            def leave(_: asyncio.Task[None], turn: Turn = turn) -> None:
+                turn.leave()
+
+            task.add_done_callback(leave)
 
     async def chunks(self) -> AsyncIterator[tuple[int, Chunk | Result]]:
         """Pairs of a run's number and its next chunk or, at its end, its result.

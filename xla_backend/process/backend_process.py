@@ -31,7 +31,6 @@ from xla_backend.interface.backend import ServedBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.function_comparison import (
-    DEFAULT_CALLS,
     FunctionComparison,
     FunctionRequest,
     StoredKey,
@@ -152,11 +151,8 @@ class BackendProcess(ServedBackend):
     def load(self, model: str) -> ModelInfo:
         return self._supervisor.submit(Request(0, "load", model)).wait()
 
-    def compare_function(
-        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
-    ) -> FunctionComparison:
-        asked = FunctionRequest(function, batch_size, pad, calls)
-        return self._supervisor.submit(Request(0, "compare_function", asked)).wait()
+    def compare(self, request: FunctionRequest) -> FunctionComparison:
+        return self._supervisor.submit(Request(0, "compare_function", request)).wait()
 
     def clear_functions(self) -> None:
         self._supervisor.submit(Request(0, "clear_functions", None)).wait()
