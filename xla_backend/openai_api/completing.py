@@ -55,15 +55,11 @@ class ClientLeft(Exception):
 
 
 class Completer:
-    """Runs text requests.
-
-    Attributes:
-        threads: read the engine's streams.
-    """
+    """Runs requests at the host's engine."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.threads = ThreadPoolExecutor(host.at_once, thread_name_prefix="v1")
+        self._threads = ThreadPoolExecutor(host.at_once, thread_name_prefix="v1")
         self._fingerprints: dict[str, str] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
 
@@ -146,7 +142,7 @@ class Completer:
             if isinstance(answer, BaseModel):
                 return Response(answer.model_dump_json(), media_type=JSON)
             return Response(json.dumps(answer), media_type=JSON)
-        runs = Runs(self.threads, host.enter(request, len(asked)), opens)
+        runs = Runs(self._threads, host.enter(request, len(asked)), opens)
         try:
             first = asyncio.ensure_future(anext(chunks := runs.chunks()))
             # An error that comes before then gets its own status.
@@ -172,7 +168,7 @@ class Completer:
             opens: for each run, the function that sends it to the engine.
             alone: see `Host.enter`.
         """
-        runs = Runs(self.threads, self.host.enter(request, len(opens), alone), opens)
+        runs = Runs(self._threads, self.host.enter(request, len(opens), alone), opens)
         try:
             return await while_there(request, runs.results())
         finally:
