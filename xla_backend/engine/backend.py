@@ -50,7 +50,7 @@ from xla_backend.interface.results import (
 )
 from xla_backend.matmul import kinds
 from xla_backend.prediction.history import History
-from xla_backend.prediction.vocabulary import Known, PromptEncoder, Vocabulary
+from xla_backend.prediction.vocabulary import Known, Vocabulary
 from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ class Backend(AnyBackend):
 
     def _vocabulary(self, model: str) -> Vocabulary:
         engine = self._models.get(model)
-        encoder = PromptEncoder(engine.tokenizer)
-        return Vocabulary(engine.info, encoder, engine.speech, engine.identity, engine.has_pool)
+        said = engine.info, engine.tokenizer, engine.speech, engine.identity, engine.has_pool
+        return Vocabulary(*said)
 
     def _known(self) -> Known:
         return Known(self.cached_functions(), self.past(), self.prefixes(), self._store)

@@ -7,7 +7,7 @@ nor where what is known of the engine comes from.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,32 +36,6 @@ from xla_backend.prediction.questions import QuestionTokens
 REMEMBERED_PROMPTS = 64
 REMEMBERED_LENGTH = 20_000
 """Characters; longer prompts are not worth the memory."""
-
-
-class PromptEncoder:
-    """Tokenizes prompts; can be pickled.
-
-    It caches the latest prompts, because each is predicted again with other options and when sent.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self._remembered = functools.lru_cache(REMEMBERED_PROMPTS)(self._encode)
-
-    def __reduce__(self) -> tuple[type[PromptEncoder], tuple[Tokenizer]]:
-        """Without the cache."""
-        return PromptEncoder, (self.tokenizer,)
-
-    def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """A prompt's token ids, without padding."""
-        if isinstance(prompt, TokenIds):
-            return prompt.ids
-        texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
-        is_short = sum(map(len, texts)) <= REMEMBERED_LENGTH
-        return self._remembered(prompt) if is_short else self._encode(prompt)
-
-    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(prompt))
 
 
 class Asked(NamedTuple):
@@ -94,7 +68,7 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What predictions need from a model; can be pickled.
+    """What predictions need from a model.
 
     Attributes:
         speech: None for a text model.
@@ -103,7 +77,7 @@ class Vocabulary:
     """
 
     info: ModelInfo
-    encoder: PromptEncoder
+    tokenizer: Tokenizer
     speech: SpeechInput | None
     identity: str
     has_pool: bool = True
@@ -117,7 +91,7 @@ class Vocabulary:
         """
         return cls(
             info=files.info,
-            encoder=PromptEncoder(Tokenizer.load(files.folder, files.config.vocab_size)),
+            tokenizer=Tokenizer.load(files.folder, files.config.vocab_size),
             speech=SpeechInput.load(files.folder, files.generation_config, files.config)
             if files.info.family == "speech"
             else None,
@@ -136,16 +110,31 @@ class Vocabulary:
             InvalidRequest: the prompt is empty or too long.
         """
         if request.questions:
-            asked = self.encoder.tokenizer, self.info, request.prompt, request.questions
+            asked = self.tokenizer, self.info, request.prompt, request.questions
             tokens = QuestionTokens.of(*asked)
             token_ids, length = tuple(tokens.to_read), tokens.most_tokens
         else:
             check_prompt(request.prompt, self.info)
-            token_ids = self.encoder.encode(request.prompt)
+            token_ids = self.encoded(request.prompt)
             check_length(length := len(token_ids), self.info)
         request = with_room(request, length, self.info)
         key = key_for(rules, self.info, length, request, self.has_pool)
         return Asked(key, token_ids, request.options.max_new_tokens)
+
+    def encoded(self, prompt: Prompt) -> tuple[int, ...]:
+        """A prompt's token ids, without padding; unchecked."""
+        if isinstance(prompt, TokenIds):
+            return prompt.ids
+        texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
+        is_short = sum(map(len, texts)) <= REMEMBERED_LENGTH
+        return self._remembered(prompt) if is_short else tuple(self.tokenizer.encode(prompt))
+
+    @functools.cached_property
+    def _remembered(self) -> Callable[[Prompt], tuple[int, ...]]:
+        """Encodes each prompt once: it is predicted with several options, and sent afterwards."""
+        return functools.lru_cache(REMEMBERED_PROMPTS)(
+            lambda prompt: tuple(self.tokenizer.encode(prompt))
+        )
 
     def predict_text(self, rules: BucketRules, request: TextRequest, known: Known) -> Prediction:
         """Predicts outcome and duration of a text request; errors as for `asked`."""

@@ -213,7 +213,7 @@ class BackendProcess(ServedBackend):
         return self.vocabulary(model).identity
 
     def tokenizer(self, model: str) -> Tokenizer:
-        return self.vocabulary(model).encoder.tokenizer
+        return self.vocabulary(model).tokenizer
 
     def vocabulary(self, model: str) -> Vocabulary:
         """What predictions need from a model; read once.
