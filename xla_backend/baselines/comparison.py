@@ -91,13 +91,12 @@ class BaselineProgress:
 
     Attributes:
         stage: what it does; the last stage is the repeated calls.
-        stage_s, baseline_s: seconds since the start of the stage and of the baseline.
+        baseline_s: seconds since its start.
         calls: how many repeated calls are done.
     """
 
     baseline: Baseline
     stage: Stage
-    stage_s: float
     baseline_s: float
     calls: int
 
@@ -340,7 +339,7 @@ class BaselineComparison:
         for number in range(self.cached_calls):
             now = time.perf_counter()
             if due := [each for each in self.results if self._is_due(each)]:
-                yield BaselineProgress(due[0], "cached", 0.0, now - self._since, number)
+                yield BaselineProgress(due[0], "cached", now - self._since, number)
                 time.sleep(SETTLE_S)
             for baseline in due:
                 yield from self._noted(baseline, self._repeat(baseline, number))
@@ -375,7 +374,7 @@ class BaselineComparison:
             InvalidRequest, ModelUnavailable: the request cannot be served.
             EngineStopped: it failed, or its process was ended.
         """
-        process, since = self._processes[baseline], time.perf_counter()
+        process = self._processes[baseline]
         while True:
             try:
                 kind, _, value = process.receive(TICK_S)
@@ -389,9 +388,8 @@ class BaselineComparison:
                     raise value
                 if kind == "result":
                     return value
-                stage, since = value, time.perf_counter()
-            now = time.perf_counter()
-            yield BaselineProgress(baseline, stage, now - since, now - self._since, calls)
+                stage = value
+            yield BaselineProgress(baseline, stage, time.perf_counter() - self._since, calls)
 
     def _end_processes(self) -> None:
         with self._lock:

@@ -222,17 +222,16 @@ def chosen_folder(folder: Path | str | None = None) -> Path | None:
     return None if str(chosen) == "off" else Path(chosen)
 
 
-def open_store(folder: Path | str | None = None, size_bound: int = SIZE_BOUND) -> Store | None:
+def open_store(folder: Path | str | None = None) -> Store | None:
     """Opens the store in a folder; None if it is switched off or the folder cannot be written.
 
     Args:
         folder: "off" for no store; None for the environment variable's or else the default folder.
-        size_bound: see `Store`.
     """
     chosen = chosen_folder(folder)
     if chosen is None:
         return None
-    store = Store(chosen, size_bound)
+    store = Store(chosen)
     try:
         store.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=store.folder) as probe:
