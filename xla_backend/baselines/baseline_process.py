@@ -30,6 +30,7 @@ from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, reporting_errors
 from xla_backend.engine.importing import import_engine
+from xla_backend.interface.buckets import BucketRules
 from xla_backend.interface.errors import ModelUnavailable
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _engine(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
         if is_first and status.state in stages:
             tell(stages[status.state])
 
-    backend = Backend(job.registry, job.rules, on_status, store=job.store)
+    backend = Backend(job.registry, on_status=on_status, store=job.store)
     backend.load(job.model)
     load_s = time.perf_counter() - start
 
@@ -200,7 +201,7 @@ def _lengths(job: BaselineJob, files: ModelFiles) -> tuple[int, int]:
 
     tokenizer = Tokenizer.load(files.folder)
     tokens = len(encode_prompt(tokenizer, job.prompt, files.info))
-    key = job.rules.key_for(
+    key = BucketRules().key_for(
         tokens, job.options.num_beams, job.options.max_new_tokens, files.info.context_length
     )
     return tokens, key.padded_length

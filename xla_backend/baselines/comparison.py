@@ -27,7 +27,6 @@ from xla_backend.checkpoints.models import Registry, folder_info
 from xla_backend.child_process import calling
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess, search_path
 from xla_backend.compilation.startup import ENVIRONMENT
-from xla_backend.interface.buckets import BucketRules
 from xla_backend.interface.errors import EngineStopped, InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import CacheOutcome
@@ -80,7 +79,6 @@ class BaselineJob:
     prompt: str
     options: GenerationOptions
     registry: Registry
-    rules: BucketRules
     store: str
     started: float
 
@@ -206,7 +204,6 @@ class BaselineComparison:
         baselines: Sequence[Baseline] = tuple(Baseline),
         cached_calls: float = CACHED_CALLS,
         registry: Registry | None = None,
-        rules: BucketRules = BucketRules(),  # noqa: B008 (immutable)
     ) -> None:
         """Iterating runs it.
 
@@ -218,7 +215,6 @@ class BaselineComparison:
             cached_calls: how many times each baseline repeats the request after its first call,
                 within `CALLS_BUDGET_S`.
             registry: the models that may be loaded; None for the default ones.
-            rules: how lengths are rounded up, for this engine and for the guide's padding.
 
         Raises:
             InvalidRequest: the options sample or are not Transformers', or there are too few or too
@@ -254,7 +250,6 @@ class BaselineComparison:
         self.failures: dict[Baseline, str] = {}
         self.is_over = False
         self._registry = Registry() if registry is None else registry
-        self._rules = rules
         self._lock = threading.Lock()
         self._processes: dict[Baseline, ChildProcess] = {}
         self._stopped = False
@@ -404,7 +399,6 @@ class BaselineComparison:
             self.prompt,
             self.options,
             self._registry,
-            self._rules,
             store,
             time.perf_counter(),
         )
