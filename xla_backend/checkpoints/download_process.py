@@ -65,7 +65,7 @@ class DownloadProcess:
         self._process.kill()
 
 
-def download(tell: Callable[[Download], object], name: str) -> ModelInfo:
+def download(tell: Callable[[Download], None], name: str) -> ModelInfo:
     """Downloads a model in this process.
 
     Raises:
