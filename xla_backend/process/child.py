@@ -35,7 +35,11 @@ logger = logging.getLogger("xla_backend.process.backend_process")
 
 
 class Call:
-    """One request that was sent to a child, and its replies. Made by `Child.submit`."""
+    """One request that was sent to a child, made by `Child.submit`.
+
+    Attributes:
+        replies: each is "chunk", "result" or "error", and its value.
+    """
 
     def __init__(self, child: Child, number: int, request: Request, ahead: int) -> None:
         self.child = child
@@ -49,14 +53,10 @@ class Call:
         self._is_abandoned = False
         self.replies: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
-    def next_reply(self) -> tuple[str, Any]:
-        """The next ("chunk" | "result" | "error", value); blocks."""
-        return self.replies.get()
-
     def wait(self) -> Any:
         """The result of a request that has one reply only; raises the child's error."""
         try:
-            kind, value = self.next_reply()
+            kind, value = self.replies.get()
         except BaseException:  # Ctrl-C: no caller waits any more
             self.abandon()
             raise
