@@ -32,7 +32,7 @@ class Held(BaselineComparison):
         self._stopped = threading.Event()
 
     def __iter__(self) -> Iterator[BaselineProgress]:
-        yield BaselineProgress(Baseline.EAGER, "importing", 0.0, 0.0, 0)
+        yield BaselineProgress(Baseline.EAGER, "importing", 0.0, 0)
         self._stopped.wait()
         self.is_over = True
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
+from xla_backend.child_process import calling
 from xla_backend.child_process.parent_side import LAST_LINES, ChildProcess
 from xla_backend.interface.errors import EngineStopped, InvalidRequest
 
@@ -147,12 +148,21 @@ def test_one_that_hears_nothing_is_killed(process: ChildProcess) -> None:
     assert process.has_ended()
 
 
-def test_it_learns_that_its_parent_was_killed() -> None:
+def test_a_function_is_called_and_its_answer_or_error_returned() -> None:
+    assert calling.started("math:hypot", 3.0, 4.0).answer() == 5.0
+    with pytest.raises(EngineStopped, match=r"It failed \(ValueError: "):
+        calling.started("math:sqrt", -1.0).answer()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [f"parent_side.ChildProcess({WORKER!r}, None, {{}})", "calling.started('time:sleep', 3600)"],
+    ids=["a program", "a call"],
+)
+def test_it_learns_that_its_parent_was_killed(start: str) -> None:
     script = (
-        "from xla_backend.child_process.parent_side import ChildProcess\n"
-        f"process = ChildProcess({WORKER!r}, None, {{}})\n"
-        "process.send('first', None)\n"
-        "process.receive()\n"
+        "from xla_backend.child_process import calling, parent_side\n"
+        f"process = {start}\n"
         "print(process.pid, flush=True)\n"
         "process.receive()\n"
     )

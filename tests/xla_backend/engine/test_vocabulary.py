@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
-from pathlib import Path
-
 import pytest
 
 from xla_backend import BucketRules, CacheKey, GenerationOptions, InvalidRequest, ModelInfo
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import ContextLengthExceeded
 from xla_backend.interface.requests import TextRequest
-from xla_backend.prediction.vocabulary import REMEMBERED_LENGTH, PromptEncoder, Vocabulary
+from xla_backend.prediction.vocabulary import REMEMBERED_LENGTH, Vocabulary
 
 INFO = ModelInfo("letters", "decoder-only", "folder", "one token a letter", context_length=64)
 OPTIONS = GenerationOptions(max_new_tokens=16)
@@ -35,7 +32,7 @@ def letters() -> Letters:
 
 @pytest.fixture
 def vocabulary(letters: Letters) -> Vocabulary:
-    return Vocabulary(INFO, PromptEncoder(letters), None, "identity")
+    return Vocabulary(INFO, letters, None, "identity")
 
 
 def test_a_prompt_is_tokenized_once_whatever_the_options(
@@ -64,15 +61,7 @@ def test_what_is_no_prompt_is_not_tokenized(vocabulary: Vocabulary, letters: Let
     assert letters.asked == []
 
 
-def test_a_prompt_of_any_length_is_not_kept(letters: Letters) -> None:
-    encoder, long = PromptEncoder(letters), "a" * (REMEMBERED_LENGTH + 1)
-    assert encoder.encode(long) == encoder.encode(long) == tuple(range(len(long)))
+def test_a_prompt_of_any_length_is_not_kept(vocabulary: Vocabulary, letters: Letters) -> None:
+    long = "a" * (REMEMBERED_LENGTH + 1)
+    assert vocabulary.encoded(long) == vocabulary.encoded(long) == tuple(range(len(long)))
     assert letters.asked == [long, long]
-
-
-def test_an_encoder_travels_without_the_prompts(small_gpt2: Path) -> None:
-    encoder = PromptEncoder(Tokenizer.load(small_gpt2))
-    before = len(pickle.dumps(encoder))
-    tokens = encoder.encode("Once upon a time")
-    assert len(pickle.dumps(encoder)) == before
-    assert pickle.loads(pickle.dumps(encoder)).encode("Once upon a time") == tokens

@@ -164,19 +164,19 @@ def test_a_text_that_goes_on_longer_differs_where_the_other_ends() -> None:
 def test_lanes_under_way_waiting_and_failed_are_told_apart() -> None:
     comparison = compared(EAGER)
     comparison.failures = {Baseline.ENGINE: "It ended with exit status 1."}
-    progress = BaselineProgress(Baseline.GUIDE, "tracing", stage_s=3.2, baseline_s=12.4, calls=0)
+    progress = BaselineProgress(Baseline.GUIDE, "tracing", baseline_s=12.4, calls=0)
     html = baselines_report(comparison, progress, "Way 2 of 4")
     said = words(html)
     assert "tracing · 12 s" in said
     assert "It ended with exit status 1." in said
     assert said.count("waits") == 1, "from disk"
     assert html.count('class="baseline now"') == 1
-    progress = BaselineProgress(Baseline.GUIDE, "cached", stage_s=0.1, baseline_s=24.0, calls=1)
+    progress = BaselineProgress(Baseline.GUIDE, "cached", baseline_s=24.0, calls=1)
     assert "round 2 of 3" in words(baselines_report(comparison, progress))
 
 
 def test_nothing_moves_between_before_during_and_after() -> None:
-    progress = BaselineProgress(Baseline.EAGER, "importing", 0.0, 0.0, 0)
+    progress = BaselineProgress(Baseline.EAGER, "importing", 0.0, 0)
     for html in (
         baselines_report(remark="Press"),
         baselines_report(compared(), progress),

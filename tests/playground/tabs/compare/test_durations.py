@@ -86,7 +86,7 @@ def test_what_is_left_shrinks_to_nothing() -> None:
     left: list[float] = []
 
     def look(way: Baseline, stage: str, way_s: float, calls: int = 0) -> None:
-        progress = BaselineProgress(way, stage, 0.0, way_s, calls)
+        progress = BaselineProgress(way, stage, way_s, calls)
         left.append(durations.left_s(comparison, progress, STORIES, []))
 
     look(Baseline.EAGER, "importing", 0.0)
@@ -105,7 +105,7 @@ def test_a_beginning_that_is_slow_slows_the_rest() -> None:
     durations, comparison = Durations(), compared(STORIES.model)
 
     def left_s(way: Baseline, way_s: float) -> float:
-        progress = BaselineProgress(way, "running", 0.0, way_s, 0)
+        progress = BaselineProgress(way, "running", way_s, 0)
         return durations.left_s(comparison, progress, STORIES, [])
 
     eager_s = stated(Baseline.EAGER, STORIES, OPTIONS).once_s

@@ -40,7 +40,7 @@ class Ways:
 
     def __iter__(self) -> Iterator[BaselineProgress]:
         assert self.engine.prefetching() == [], "nothing may be made beside the ways"
-        yield BaselineProgress(Baseline.EAGER, "importing", 0.0, 0.0, 0)
+        yield BaselineProgress(Baseline.EAGER, "importing", 0.0, 0)
 
     def stop(self) -> None:
         self.stops += 1
