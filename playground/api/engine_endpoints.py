@@ -11,18 +11,16 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.context.runs import UNEXPECTED
 from playground.tabs.inside.functions import NO_STORE, check_own
 from playground.tabs.shapes.shapes import survey
 from playground.ui.components import BESIDE_THE_ENGINE
 from xla_backend import BackendError, BucketRules, CacheKey, InvalidRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 MAX_SHAPES = 200
 

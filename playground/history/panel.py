@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from playground.context.draft import Draft
+from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.history import records, records_file
 from playground.history.records import Record
@@ -22,9 +23,6 @@ from playground.ui import quantities
 from playground.ui.families import model_name
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
 from xla_backend.interface.options import OPTIONS
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _FULL = (
     "This browser has no room for more runs, or stores nothing for this page: they are lost when "

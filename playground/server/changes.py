@@ -9,17 +9,13 @@ a second. Must not know what the modes show.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from playground.context.page_context import PageContext
 from playground.context.status_line import AT_REST
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from playground.context.page_context import PageContext
 
 
 def changes_route(page: PageContext) -> Route:

@@ -17,9 +17,10 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, wait
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from playground.context.measuring import TICK_S, MeasuringRun, check_answerable, registry_of
+from playground.context.page_context import PageContext
 from xla_backend import (
     BackendError,
     BucketRules,
@@ -28,13 +29,11 @@ from xla_backend import (
     EngineStopped,
     GenerationOptions,
     GenerationResult,
+    Prompt,
+    ServedBackend,
 )
+from xla_backend.checkpoints.models import Registry
 from xla_backend.process.backend_process import BackendProcess
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend import Prompt, ServedBackend
-    from xla_backend.checkpoints.models import Registry
 
 REPEATS = 3
 """Calls of the same request after the first."""

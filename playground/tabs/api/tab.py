@@ -6,20 +6,17 @@ Knows the components and which addresses there are. Must not know how a snippet 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
 
 import gradio as gr
 import htpy as h
 
+from playground.context.page_context import PageContext
 from playground.tabs.generate.examples import examples_for
 from playground.tabs.generate.request_code import SHORTEST, CodeRequest, curl_code, openai_code
 from playground.tabs.generate.view_code import address
 from playground.ui import components as ui
 from playground.ui.markup import copied_code, rendered
 from playground.ui.tables import sheet
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _PATHS = {
     "chat/completions": "OpenAI’s chats: streamed or whole, with tools and structured answers",

@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import TYPE_CHECKING
 
+from playground.context.page_context import PageContext
 from playground.context.runs import TextRun
 from playground.context.runs_together import Member, RunsTogether
 from playground.tabs.batch.prompts import prompts_in
@@ -21,9 +21,6 @@ from playground.ui.families import model_name
 from playground.ui.quantities import as_shown
 from xla_backend import GenerationOptions, GenerationResult, InvalidRequest, Prompt
 from xla_backend.rows.scheduler import MAX_ROWS
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 MAX_APART_MS = 1000
 

@@ -7,18 +7,15 @@ crowd is run.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.batch import crowd_report
 from playground.tabs.batch.crowd import MAX_APART_MS, Crowd, beside, crowd, most_visitors
 from playground.ui import components as ui
 from playground.ui.option_controls import labelled, slider_end
 from xla_backend import BackendError
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _APART_MS = 150
 _NEW_TOKENS = 100

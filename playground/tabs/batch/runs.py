@@ -10,8 +10,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from playground.context.page_context import PageContext
 from playground.context.runs import TextRun
 from playground.tabs.batch.prompts import BatchPrompt
 from playground.ui.csv_cells import csv_table
@@ -25,9 +26,6 @@ from xla_backend import (
 )
 from xla_backend.interface.timing import PHASES, Span
 from xla_backend.interface.trace import TracedRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _COLUMNS = (
     *("line", "prompt", "text", "cache", "batch_size"),

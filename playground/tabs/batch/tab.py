@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.batch import report
 from playground.tabs.batch.crowd_card import CrowdCard
 from playground.tabs.batch.prompts import prompts_in, text_of_file
@@ -20,9 +21,6 @@ from playground.tabs.generate.examples import examples_for
 from playground.ui import components as ui
 from playground.ui.option_controls import OptionControls, labelled, options_from, with_seed
 from xla_backend import BackendError, InvalidRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _EXAMPLE = """Once upon a time
 One day a small rabbit

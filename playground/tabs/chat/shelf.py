@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.chat import conversation_file, report
 from playground.tabs.chat.conversation import Conversation, readable
 from playground.ui import components as ui
 from xla_backend import BackendError
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _FULL = (
     "This browser has no room for more conversations, or keeps nothing for this page. Save what "

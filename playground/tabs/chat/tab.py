@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 
 from playground.context.draft import CHAT, Draft, read
+from playground.context.page_context import PageContext
+from playground.context.request_fields import RequestFields
 from playground.history import records
 from playground.tabs.chat import report
 from playground.tabs.chat.conversation import (
@@ -48,10 +50,6 @@ from xla_backend import (
     ModelInfo,
     question,
 )
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import RequestFields
 
 EXAMPLES = (
     ("Ask a question", "What is the capital of France?"),

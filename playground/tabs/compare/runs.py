@@ -10,10 +10,16 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from playground.context.measuring import MeasuringRun, check_answerable, registry_of
-from xla_backend import GenerationOptions, GenerationResult, InvalidRequest
+from playground.context.page_context import PageContext
+from xla_backend import (
+    AnyTextStream,
+    GenerationOptions,
+    GenerationResult,
+    InvalidRequest,
+    ServedBackend,
+)
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import (
     CACHED_CALLS,
@@ -24,10 +30,6 @@ from xla_backend.baselines.comparison import (
 )
 from xla_backend.baselines.overlay import BaselineMissing, InstallProgress
 from xla_backend.interface.timing import Spread, spread
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend import AnyTextStream, ServedBackend
 
 MAX_VARIANTS = 4
 

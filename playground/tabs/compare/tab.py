@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import gradio as gr
 import htpy as h
 
 from playground.context.measuring import check_answerable, registry_of
+from playground.context.page_context import PageContext
 from playground.tabs.compare import choice as compare_choice
 from playground.tabs.compare.baselines_report import all_values, baselines_report
 from playground.tabs.compare.choice import MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
@@ -36,10 +37,7 @@ from xla_backend.baselines.comparison import (
     MAX_CACHED_CALLS,
     Baseline,
 )
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend.interface.results import KeyHistory
+from xla_backend.interface.results import KeyHistory
 
 # Gradio adds an invisible component to the page when it is first shown, but only at the first such
 # update; a hidden one is there from the start.

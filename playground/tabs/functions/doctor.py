@@ -7,20 +7,17 @@ it is tried. No code of a visitor's runs on a page for strangers: a file can be 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 
+from playground.context.page_context import PageContext
 from playground.tabs.functions import doctor_report
 from playground.ui import components as ui
 from xla_backend import BackendError, InvalidRequest
 from xla_backend.retracing.doctor import diagnose
 from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Question
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-
 
 _FILE = "file"
 _NONE, _GIVEN, _TENSOR = 0, 1, 0.0

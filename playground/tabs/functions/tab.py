@@ -6,10 +6,9 @@ function is called or timed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.functions import report
 from playground.tabs.functions.code import code
 from playground.tabs.functions.doctor import RetraceDoctor
@@ -17,9 +16,6 @@ from playground.ui import components as ui
 from playground.ui.prediction_line import no_prediction_line
 from xla_backend import BackendError, FunctionComparison, FunctionRequest
 from xla_backend.interface.function_comparison import EXAMPLE_FUNCTIONS, MAX_BATCH_SIZE
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _FIRST = FunctionRequest("dense", 5)
 

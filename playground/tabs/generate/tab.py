@@ -7,12 +7,13 @@ the modules that write HTML and in the style sheet) nor how text is generated.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 
 from playground.context.draft import TEXT, YES_NO
+from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.context.runs import Run, Shown
 from playground.history import records
@@ -46,9 +47,6 @@ from playground.ui.tables import cached_functions_table
 from playground.walkthrough.panel import WalkthroughPanel
 from xla_backend import BackendError, GenerationOptions, ModelUnavailable, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 TOKENS = "Tokens"
 _COPY_TEXT = """() => {

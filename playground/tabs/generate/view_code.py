@@ -5,17 +5,15 @@ Knows the components and when they change. Must not know how code is written or 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
+from playground.context.request_fields import RequestFields
 from playground.tabs.generate.request_code import FORMS, SHORTEST, CodeRequest
 from playground.ui.components import QUIET, heading, html
 from xla_backend import BackendError
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import RequestFields
 
 
 class ViewCode:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
 
 import gradio as gr
 
 from playground.context.measuring import TICK_S, is_idle
+from playground.context.page_context import PageContext
 from playground.tabs.inside import report
 from playground.tabs.inside.functions import NO_STORE, check_own, choices, key_of
 from playground.tabs.inside.texts_route import links
@@ -20,12 +20,9 @@ from playground.ui import components as ui
 from playground.ui.families import model_name
 from playground.ui.markup import nothing
 from xla_backend import BackendError, InvalidRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend.inspection.inspection import Inspection
-    from xla_backend.inspection.inspector import Inspector
-    from xla_backend.inspection.measurement import Measurement
+from xla_backend.inspection.inspection import Inspection
+from xla_backend.inspection.inspector import Inspector
+from xla_backend.inspection.measurement import Measurement
 
 MAX_WAIT_S = 60.0
 """How long a measurement waits for an idle engine; then it measures beside it."""

@@ -8,19 +8,17 @@ for, so the page can be built without this tab; then none of its events exist on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.models.adding import Adding
 from playground.tabs.models.report import candidate_sheet, models_sheet, progress_line
 from playground.ui import components as ui
 from xla_backend import BackendError, ModelInfo
+from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import candidate
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend.checkpoints.added_models import AddedModels
 
 
 class ModelsTab:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from xla_backend import (
     BucketRules,
@@ -18,10 +17,8 @@ from xla_backend import (
     GenerationOptions,
     InvalidRequest,
     Prediction,
+    ServedBackend,
 )
-
-if TYPE_CHECKING:
-    from xla_backend import ServedBackend
 
 LARGEST = 256
 PADDED_LENGTHS = tuple(n for n in BucketRules().padded_lengths if n <= LARGEST)

@@ -7,10 +7,11 @@ none of its events exist on the server.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.generate.examples import DEFAULTS
 from playground.tabs.shapes import clear_controls, report
 from playground.tabs.shapes.clear_controls import ClearControls
@@ -26,9 +27,6 @@ from playground.ui import components as ui
 from playground.ui.markup import nothing
 from playground.ui.tables import cached_functions_table
 from xla_backend import BackendError, BucketRules, CacheEntry, CacheKey, CacheOutcome
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 
 class ShapesTab:

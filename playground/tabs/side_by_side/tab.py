@@ -10,11 +10,12 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from playground.context.draft import AT, SIDES, Draft, by_side, read
+from playground.context.page_context import PageContext
 from playground.context.request_fields import Asked, RequestFields
 from playground.context.runs import TextRun
 from playground.context.runs_together import Member, RunsTogether
@@ -31,9 +32,6 @@ from playground.ui.prediction_line import (
     prediction_line,
 )
 from xla_backend import BackendError, GenerationOptions, Grammar, ModelUnavailable, Prediction
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 ADDRESS = SIDES
 UPDATE_S = 0.06

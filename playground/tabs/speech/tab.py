@@ -7,11 +7,12 @@ the modules that write HTML and in the style sheet) nor how speech is recognised
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 
+from playground.context.page_context import PageContext
 from playground.tabs.speech.examples import speech_examples
 from playground.tabs.speech.report import (
     Heard,
@@ -42,9 +43,6 @@ from xla_backend import (
 )
 from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL, PACKAGED_SPEECH_MODEL
 from xla_backend.interface.options import MAX_NUM_BEAMS, WINDOW_TOKENS
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _DECODER_PROMPT = 4
 """Most positions that the tokens at the start of every transcript take."""

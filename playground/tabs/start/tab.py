@@ -6,23 +6,20 @@ and the engine measure. Must not know how a walkthrough looks, nor how one is me
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 from markupsafe import Markup
 
-from playground.context.request_fields import Asked
+from playground.context.page_context import PageContext
+from playground.context.request_fields import Asked, RequestFields
 from playground.tabs.generate.examples import examples_for
 from playground.ui import components as ui
 from playground.ui.quantities import about
 from playground.walkthrough.panel import WalkthroughPanel
 from playground.walkthrough.report import stored_report
 from playground.walkthrough.stored import stored
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import RequestFields
 
 _INTRODUCTION = (
     "XLA compiles TensorFlow’s text generation to machine code, which fits one shape only: so many "
