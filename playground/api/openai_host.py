@@ -3,8 +3,6 @@
 Knows the page's queue, models and limits, which also apply here. Must not know the protocol.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

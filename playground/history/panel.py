@@ -3,8 +3,6 @@
 Knows the components and what each event does to the records. Must not know how records look.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from datetime import UTC, datetime

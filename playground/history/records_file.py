@@ -3,8 +3,6 @@
 Knows both formats and what must not be in them. Must not know components or events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any

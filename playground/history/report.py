@@ -3,8 +3,6 @@
 Knows how a record is shown. Must not know where records are stored, components or events.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -6,8 +6,6 @@ Without that, an idle page kept half a core of its visitor's computer busy with 
 a second. Must not know what the modes show.
 """
 
-from __future__ import annotations
-
 import time
 
 from starlette.requests import Request

@@ -4,8 +4,6 @@ Knows the state of the engine's process and of the queue. Must not know addresse
 about a visitor, because this address needs no password.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict
 from typing import Any

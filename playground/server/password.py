@@ -4,8 +4,6 @@ Knows the password, its cookie, and how often somebody may guess. Must not know 
 Nothing here is ever logged.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hmac

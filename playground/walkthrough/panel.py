@@ -4,8 +4,6 @@ Knows the components and what each event does to them. Must not know how anythin
 is measured.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,6 @@ Knows how to explain the results to a visitor who has never heard of tracing. Mu
 components, events or how it was measured. The headline divides the numbers shown at the bars.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

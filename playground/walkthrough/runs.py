@@ -8,8 +8,6 @@ starts cold and changes no other functions. Both import TensorFlow at once, befo
 measured. The second one loads the model when the first has ended.
 """
 
-from __future__ import annotations
-
 import tempfile
 import threading
 import time

@@ -3,8 +3,6 @@
 Knows the components and which addresses there are. Must not know how a snippet is written.
 """
 
-from __future__ import annotations
-
 import inspect
 
 import gradio as gr

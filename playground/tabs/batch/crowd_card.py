@@ -4,8 +4,6 @@ Knows the components and what each event does to them. Must not know how anythin
 crowd is run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import gradio as gr

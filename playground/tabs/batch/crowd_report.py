@@ -3,8 +3,6 @@
 Knows how spans are drawn. Must not know components, events or the engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import htpy as h

@@ -3,8 +3,6 @@
 Knows how results read side by side. Must not know components, events or the engine.
 """
 
-from __future__ import annotations
-
 import htpy as h
 
 from playground.tabs.batch.runs import Batch, BatchRow

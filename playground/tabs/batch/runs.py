@@ -4,8 +4,6 @@ Knows the engine's streams, turns and the files of results. Must not know compon
 prompt is a turn of its own, so that other visitors' requests run in between.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence

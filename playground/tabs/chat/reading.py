@@ -3,8 +3,6 @@
 Knows that the oldest turns go first and the system prompt stays. Must not know components or HTML.
 """
 
-from __future__ import annotations
-
 from playground.context.page_context import PageContext
 from playground.tabs.chat.conversation import Conversation
 from xla_backend import GenerationOptions, InvalidRequest, ModelUnavailable, Prediction

@@ -3,8 +3,6 @@
 Knows how a turn reads. Must not know components or events.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Knows the components and what each event does to the open conversation. Must not
 answered. What is kept lies in the browser: `assets/chats.js` reads and writes it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

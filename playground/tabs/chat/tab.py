@@ -4,8 +4,6 @@ Knows the components and what each event does to them. Must not know how anythin
 browser keeps beside the open conversation, nor how text is generated.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

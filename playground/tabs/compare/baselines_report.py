@@ -4,8 +4,6 @@ Knows how `BaselineResult`s read for a visitor who has never heard of tracing. M
 components, events or how anything was measured.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

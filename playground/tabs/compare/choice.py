@@ -4,8 +4,6 @@ Knows the kinds of comparison and how an option set is written in one line. Must
 or HTML.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

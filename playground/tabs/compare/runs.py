@@ -4,8 +4,6 @@ Knows the engine, ways and variants. Must not know components or HTML. A compari
 like any run, and while it has the engine nothing else is measured or made ready.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Iterator, Sequence

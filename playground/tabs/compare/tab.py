@@ -4,8 +4,6 @@ Knows the components and what each event does to them. Must not know how anythin
 the modules that write HTML and in the style sheet) nor how anything is measured.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator

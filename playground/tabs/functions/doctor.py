@@ -4,8 +4,6 @@ Knows the components, and which arguments they stand for. Must not know how anyt
 it is tried. No code of a visitor's runs on a page for strangers: a file can be named on one's own.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Knows the components and what each event does to them. Must not know how anythin
 function is called or timed.
 """
 
-from __future__ import annotations
-
 import gradio as gr
 
 from playground.context.page_context import PageContext

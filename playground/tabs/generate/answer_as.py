@@ -3,8 +3,6 @@
 Knows the components and five schemas to begin with. Must not know what is done with an answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

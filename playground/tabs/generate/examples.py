@@ -3,8 +3,6 @@
 Knows prompts and options, and which model understands which. Must not know components.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath

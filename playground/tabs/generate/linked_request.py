@@ -3,8 +3,6 @@
 Knows the components and the page's load event. Must not know what a link looks like.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ Knows the components and the file of presets. Must not know what a preset sets. 
 lie in the browser, as a link has them: `ui/assets/request.js` reads and writes them.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

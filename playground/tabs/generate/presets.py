@@ -3,8 +3,6 @@
 Knows which options each one changes; the others stay. Must not know components.
 """
 
-from __future__ import annotations
-
 import itertools
 
 from playground.context.draft import Draft

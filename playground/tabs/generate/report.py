@@ -4,8 +4,6 @@ Knows how a `GenerationResult` reads for a visitor who has never heard of tracin
 components or events.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import htpy as h

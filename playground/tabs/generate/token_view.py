@@ -3,8 +3,6 @@
 Knows how a token, a probability and an empty slot look. Must not know components or events.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

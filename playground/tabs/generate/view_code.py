@@ -3,8 +3,6 @@
 Knows the components and when they change. Must not know how code is written or links are made.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

@@ -3,8 +3,6 @@
 Knows cache keys as words of a list and of an address. Must not know components.
 """
 
-from __future__ import annotations
-
 from playground.context.page_context import PageContext
 from xla_backend import BackendError, CacheKey, InvalidRequest
 

@@ -4,8 +4,6 @@ Knows the components and what each event does to them. Must not know how anythin
 function is looked into. All of it happens beside the engine, in a process that gives way.
 """
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -3,8 +3,6 @@
 Knows addresses and headers. Must not know what is in the files, nor make any: the tab does.
 """
 
-from __future__ import annotations
-
 from urllib.parse import urlencode
 
 import htpy as h

@@ -5,8 +5,6 @@ model is downloaded. What is added here stands in everybody's list, and a folder
 for, so the page can be built without this tab; then none of its events exist on the server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

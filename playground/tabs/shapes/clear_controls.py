@@ -3,8 +3,6 @@
 Knows its components and words. Must not know how the engine clears them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 Knows the engine's predictions and what it does in the background. Must not know components or HTML.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

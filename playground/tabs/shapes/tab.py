@@ -5,8 +5,6 @@ here changes the one engine that all visitors share, so the page can be built wi
 none of its events exist on the server.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

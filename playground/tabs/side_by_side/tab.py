@@ -4,8 +4,6 @@ Knows the components and what each event does to them. Must not know how anythin
 text is generated.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Iterator, Mapping

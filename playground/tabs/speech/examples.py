@@ -5,8 +5,6 @@ Knows where they lie. Must not know components. It never decodes an upload; it o
 bytes of small files with those of the examples.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import json

@@ -4,8 +4,6 @@ Knows how a `Transcription` reads for a visitor who has never heard of tracing. 
 components or events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count

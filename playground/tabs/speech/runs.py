@@ -4,8 +4,6 @@ Knows what the engine must be told about a recording. Must not know components o
 stopping work as for every run.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

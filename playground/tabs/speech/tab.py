@@ -4,8 +4,6 @@ Knows the components and what each event does to them. Must not know how anythin
 the modules that write HTML and in the style sheet) nor how speech is recognised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ Knows words, the components and what each event does to them. Every claim here i
 and the engine measure. Must not know how a walkthrough looks, nor how one is measured.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

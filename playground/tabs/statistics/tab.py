@@ -3,8 +3,6 @@
 Knows the components and when they change. Must not know how anything looks or is computed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr
