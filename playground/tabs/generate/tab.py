@@ -30,7 +30,6 @@ from playground.tabs.generate.report import (
     story,
     waiting_report,
 )
-from playground.tabs.generate.token_view import SCRIPT as TOKEN_SCRIPT
 from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.tabs.generate.view_code import ViewCode
 from playground.ui import components as ui
@@ -42,6 +41,7 @@ from playground.ui.prediction_line import (
     prediction_line,
 )
 from playground.ui.tables import cached_functions_table
+from playground.ui.theme import ASSETS
 from playground.walkthrough.panel import WalkthroughPanel
 from xla_backend import BackendError, GenerationOptions, ModelUnavailable, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
@@ -155,7 +155,8 @@ class PlaygroundTab:
             elem_id="result_view",
         )
         self.story = ui.html(empty_story(family), "story")
-        self.tokens = ui.html(empty_token_view(family), "tokens", js_on_load=TOKEN_SCRIPT)
+        script = (ASSETS / "tokens.js").read_text(encoding="utf-8")
+        self.tokens = ui.html(empty_token_view(family), "tokens", js_on_load=script)
         with gr.Row(elem_classes="origin-row"):
             self.origin = ui.html("", "origin")
             self.continue_text = ui.small_button("Continue", "continue_text", visible=False)

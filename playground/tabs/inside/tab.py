@@ -6,6 +6,8 @@ function is looked into. All of it happens beside the engine, in a process that 
 
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 
 import gradio as gr
 
@@ -17,7 +19,7 @@ from playground.tabs.inside.texts_route import links
 from playground.ui import components as ui
 from playground.ui.families import model_name
 from playground.ui.markup import nothing
-from xla_backend import BackendError, InvalidRequest
+from xla_backend import BackendError, CacheKey, InvalidRequest
 from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.inspection.measurement import Measurement
@@ -103,7 +105,7 @@ class InsideTab:
             button.click(
                 lambda said=said: ui.notice(said, "calm"), None, self.notice, **ui.QUIET
             ).then(
-                work,
+                partial(self._answered, work),
                 chosen,
                 [self.notice, self.report, self.files, self.changes],
                 **ui.BESIDE_THE_ENGINE,
@@ -129,11 +131,17 @@ class InsideTab:
             raise InvalidRequest(NO_STORE)
         return self._page.inspector
 
-    def _look(self, model: str, function: str | None) -> ui.Updates:
+    def _answered(
+        self, work: Callable[[str, str | None], ui.Updates], model: str, function: str | None
+    ) -> ui.Updates:
+        """What the work shows, or why it was refused."""
         try:
-            return {self.notice: "", self.report: self._report(model, function)}
+            return {self.notice: "", **work(model, function)}
         except BackendError as error:
             return {self.notice: ui.notice(str(error))}
+
+    def _look(self, model: str, function: str | None) -> ui.Updates:
+        return {self.report: report.report(*self._seen(model, function))}
 
     def _save(self, model: str, function: str | None) -> ui.Updates:
         try:
@@ -147,40 +155,27 @@ class InsideTab:
         return {self.notice: "", self._made: json.dumps(made)}
 
     def _measure(self, model: str, function: str | None) -> ui.Updates:
-        try:
-            check_own(self._page)
-            key = key_of(function or "")
-            self._page.check_model(model)
-            started = time.monotonic()
-            while not is_idle(self._page.backend) and time.monotonic() - started < MAX_WAIT_S:
-                time.sleep(TICK_S)
-            self._inspector().measure(model, self._page.backend.identity(model), key)
-            return {self.notice: "", self.report: self._report(model, function)}
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
+        asked = self._own(model, function)
+        started = time.monotonic()
+        while not is_idle(self._page.backend) and time.monotonic() - started < MAX_WAIT_S:
+            time.sleep(TICK_S)
+        self._inspector().measure(*asked)
+        return self._look(model, function)
 
     def _texts(self, model: str, function: str | None) -> ui.Updates:
-        try:
-            check_own(self._page)
-            key = key_of(function or "")
-            self._page.check_model(model)
-            self._inspector().texts(model, self._page.backend.identity(model), key)
-            return {self.notice: "", self.files: links(model, key)}
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
+        asked = self._own(model, function)
+        self._inspector().texts(*asked)
+        return {self.files: links(model, asked[-1])}
 
     def _passes(self, model: str, function: str | None) -> ui.Updates:
-        try:
-            check_own(self._page)
-            key = key_of(function or "")
-            self._page.check_model(model)
-            found = self._inspector().passes(model, self._page.backend.identity(model), key)
-            return {self.notice: "", self.changes: report.passes(found)}
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
+        return {self.changes: report.passes(self._inspector().passes(*self._own(model, function)))}
 
-    def _report(self, model: str, function: str | None) -> str:
-        return report.report(*self._seen(model, function))
+    def _own(self, model: str, function: str | None) -> tuple[str, str, CacheKey]:
+        """Model, its identity and key, for what loads the model a second time."""
+        check_own(self._page)
+        key = key_of(function or "")
+        self._page.check_model(model)
+        return model, self._page.backend.identity(model), key
 
     def _seen(self, model: str, function: str | None) -> tuple[Inspection, Measurement | None]:
         key = key_of(function or "")
