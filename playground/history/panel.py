@@ -88,8 +88,12 @@ class HistoryPanel:
             **ui.QUIET,
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
         self.upload.upload(self._import, [self.upload, runs], changed, **ui.QUIET)
-        for button, export in ((self.csv, _csv), (self.json, _json)):
-            ui.save_file(button, self._made, runs, self.notice, export)
+        name = "xla-playground-runs"
+        for button, *file in (
+            (self.csv, _csv, f"{name}.csv", "text/csv;charset=utf-8"),
+            (self.json, _json, f"{name}.json", "application/json"),
+        ):
+            ui.save_file(button, self._made, runs, self.notice, *file)
 
     def _changed(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records; `message` is a notice in HTML."""
@@ -206,16 +210,12 @@ def _imported(added: int, readable: int, unreadable: int) -> str:
     return sentence
 
 
-def _csv(value: Any) -> ui.File | None:
-    if not (runs := records.readable(value)):
-        return None
+def _csv(value: Any) -> str:
     # Without the byte order mark, Excel does not recognise UTF-8.
-    text = "\ufeff" + records_file.to_csv(runs)
-    return {"name": "xla-playground-runs.csv", "type": "text/csv;charset=utf-8", "text": text}
+    return "\ufeff" + records_file.to_csv(runs) if (runs := records.readable(value)) else ""
 
 
-def _json(value: Any) -> ui.File | None:
-    if not (runs := records.readable(value)):
-        return None
-    text = records_file.to_json(runs, datetime.now(UTC))
-    return {"name": "xla-playground-runs.json", "type": "application/json", "text": text}
+def _json(value: Any) -> str:
+    return (
+        records_file.to_json(runs, datetime.now(UTC)) if (runs := records.readable(value)) else ""
+    )

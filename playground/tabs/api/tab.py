@@ -50,9 +50,7 @@ class ApiTab:
                     "Gradio’s endpoints",
                     "For gradio_client and curl; “All parameters” shows code for each.",
                 )
-                panel = gr.Button(
-                    "All parameters", size="sm", elem_id="api_panel", scale=0, min_width=130
-                )
+                panel = ui.small_button("All parameters", "api_panel", min_width=130)
             self.endpoints = ui.html("", "api_endpoints")
         panel.click(
             None, None, None, js="() => document.querySelector('.show-api').click()", **ui.QUIET

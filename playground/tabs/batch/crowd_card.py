@@ -34,10 +34,12 @@ class CrowdCard:
         most = most_visitors(page)
         with gr.Row():
             self.model = ui.model_dropdown(page.models_in("crowd_model"), "crowd_model")
-            self.visitors = _slider(1, slider_end(most), most, "Visitors")
-            self.apart = _slider(0, MAX_APART_MS, _APART_MS, "Apart (ms)")
+            self.visitors = ui.slider(1, slider_end(most), most, "Visitors", "crowd_visitors")
+            self.apart = ui.slider(0, MAX_APART_MS, _APART_MS, "Apart (ms)", "crowd_apart")
             limit = page.limits.new_tokens
-            self.new_tokens = _slider(1, slider_end(limit), min(_NEW_TOKENS, limit), "New tokens")
+            self.new_tokens = ui.slider(
+                1, slider_end(limit), min(_NEW_TOKENS, limit), "New tokens", "crowd_new"
+            )
         with gr.Row(elem_classes="actions"):
             self.together = gr.Button(
                 f"{most} visitors arrive", variant="primary", elem_id="crowd_together"
@@ -115,10 +117,3 @@ class CrowdCard:
             self.stop: gr.update(value="Stop", interactive=False),
             self._page.status: self._page.engine_line(),
         }
-
-
-def _slider(least: int, most: int, value: int, label: str) -> gr.Slider:
-    elem_id = f"crowd_{label.split()[0].lower()}"
-    return ui.without_validation(
-        gr.Slider(least, most, value=value, step=1, label=label, elem_id=elem_id)
-    )

@@ -106,29 +106,14 @@ class CompareTab:
         self.prompt = gr.Textbox(
             value=EXAMPLES[0].prompt, label="Prompt", lines=2, max_lines=6, elem_id="compare_prompt"
         )
-        self.max_new_tokens = ui.without_validation(
-            gr.Slider(
-                1,
-                slider_end(self._page.limits.new_tokens),
-                value=min(32, self._page.limits.new_tokens),
-                step=1,
-                label="New tokens",
-                elem_id="compare_new_tokens",
-            )
+        most = self._page.limits.new_tokens
+        self.max_new_tokens = ui.slider(
+            1, slider_end(most), min(32, most), "New tokens", "compare_new_tokens"
         )
-        self.num_beams = ui.without_validation(
-            gr.Slider(1, 8, value=1, step=1, label="Beams", elem_id="compare_num_beams")
-        )
-        self.cached_calls = ui.without_validation(
-            gr.Slider(
-                CACHED_CALLS,
-                MAX_CACHED_CALLS,
-                value=CACHED_CALLS,
-                step=1,
-                label="Later calls",
-                info="How often each method repeats the request, in turn with the others.",
-                elem_id="compare_calls",
-            )
+        self.num_beams = ui.slider(1, 8, 1, "Beams", "compare_num_beams")
+        info = "How often each method repeats the request, in turn with the others."
+        self.cached_calls = ui.slider(
+            CACHED_CALLS, MAX_CACHED_CALLS, CACHED_CALLS, "Later calls", "compare_calls", info
         )
         sets = [*compare_choice.OPTION_SETS.values()]
         self.examples = ui.name_buttons(

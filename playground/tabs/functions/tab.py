@@ -52,16 +52,9 @@ class FunctionsTab:
             label="Function",
             elem_id="functions_function",
         )
-        self.batch_size = ui.without_validation(
-            gr.Slider(
-                1,
-                MAX_BATCH_SIZE,
-                value=_FIRST.batch_size,
-                step=1,
-                label="Batch size",
-                info="Part of the input's shape.",
-                elem_id="functions_batch_size",
-            )
+        first, info = _FIRST.batch_size, "Part of the input's shape."
+        self.batch_size = ui.slider(
+            1, MAX_BATCH_SIZE, first, "Batch size", "functions_batch_size", info
         )
         self.pad = gr.Checkbox(
             label="Pad the batch to the next power of two",
@@ -92,9 +85,7 @@ class FunctionsTab:
             )
             if self._page.admin:
                 # XLA frees no memory, so strangers could fill it by pressing this.
-                self.afresh = gr.Button(
-                    "Start afresh", size="sm", elem_id="functions_afresh", scale=0, min_width=130
-                )
+                self.afresh = ui.small_button("Start afresh", "functions_afresh", min_width=130)
         self.kept = ui.html(report.kept_table([]), "functions_kept")
         self.afresh_notice = ui.html("", "functions_afresh_notice")
         self.sent = gr.State(None)

@@ -10,7 +10,7 @@ import gradio as gr
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.tabs.generate.request_code import FORMS, SHORTEST, CodeRequest
-from playground.ui.components import QUIET, heading, html
+from playground.ui.components import QUIET, heading, html, link_controls
 from xla_backend import BackendError
 
 
@@ -24,17 +24,7 @@ class ViewCode:
                 "This request elsewhere",
                 "As code that you can run, and as a link that opens this page with these settings.",
             )
-            self.link_runs = gr.Checkbox(
-                label="and run",
-                elem_id="link_runs",
-                elem_classes="link-runs",
-                container=False,
-                scale=0,
-                min_width=90,
-            )
-            self.copy_link = gr.Button(
-                "Copy link", size="sm", elem_id="copy_link", scale=0, min_width=120
-            )
+            self.link_runs, self.copy_link = link_controls(min_width=120)
         self.notice = html("", "copy_notice")
         with gr.Accordion(
             "View code", open=False, elem_id="view_code", elem_classes="more-options"

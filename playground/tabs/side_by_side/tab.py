@@ -152,15 +152,7 @@ class SideBySideTab:
                 "Side by side",
                 "One prompt to two models, or to one with two sets of options or system prompts.",
             )
-            self.link_runs = gr.Checkbox(
-                label="and run",
-                elem_id="sides_link_runs",
-                elem_classes="link-runs",
-                container=False,
-                scale=0,
-                min_width=90,
-            )
-            self.copy_link = ui.small_button("Copy link", "sides_copy_link")
+            self.link_runs, self.copy_link = ui.link_controls("sides_")
         self.prompt = gr.Textbox(
             value=examples_for(models[0] if models else None)[0].prompt,
             label="Prompt",

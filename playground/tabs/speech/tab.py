@@ -136,29 +136,15 @@ class SpeechTab:
         self.entries_seen = gr.State(None)
 
     def _build_options(self, model: ModelInfo) -> None:
-        self.num_beams = ui.without_validation(
-            gr.Slider(
-                1,
-                MAX_NUM_BEAMS,
-                value=1,
-                step=1,
-                label="Beams",
-                info="Candidates searched in parallel; changing this may compile.",
-                elem_id="speech_num_beams",
-            )
-        )
+        info = "Candidates searched in parallel; changing this may compile."
+        self.num_beams = ui.slider(1, MAX_NUM_BEAMS, 1, "Beams", "speech_num_beams", info)
         most = self._most_tokens(model)
-        self.max_new_tokens = ui.without_validation(
-            gr.Slider(
-                1,
-                most,
-                value=min(most, self._page.limits.new_tokens),
-                step=1,
-                label="New tokens in a window",
-                info="Maximum length per window; changing this may compile.",
-                elem_id="speech_max_new_tokens",
-            )
+        tokens = min(most, self._page.limits.new_tokens)
+        label, info = (
+            "New tokens in a window",
+            "Maximum length per window; changing this may compile.",
         )
+        self.max_new_tokens = ui.slider(1, most, tokens, label, "speech_max_new_tokens", info)
         self.language = gr.Dropdown(
             [("Detect", ""), *_LANGUAGES.items()],
             value="",
