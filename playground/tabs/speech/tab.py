@@ -11,17 +11,8 @@ import gradio as gr
 import htpy as h
 
 from playground.context.page_context import PageContext
+from playground.tabs.speech import report
 from playground.tabs.speech.examples import speech_examples
-from playground.tabs.speech.report import (
-    Heard,
-    empty_speech_report,
-    empty_transcript,
-    heard_transcript,
-    speech_report,
-    transcript,
-    waiting_speech_report,
-    window_table,
-)
 from playground.tabs.speech.runs import SpeechRun
 from playground.ui import components as ui
 from playground.ui.markup import nothing
@@ -130,8 +121,8 @@ class SpeechTab:
         self.notice = ui.html("", "speech_notice")
 
     def _build_result(self) -> None:
-        self.transcript = ui.html(empty_transcript(), "heard")
-        self.report = ui.html(empty_speech_report(), "speech_report")
+        self.transcript = ui.html(report.empty_transcript(), "heard")
+        self.report = ui.html(report.empty_speech_report(), "speech_report")
         self.shown = gr.State(None)
         self.entries_seen = gr.State(None)
 
@@ -162,7 +153,7 @@ class SpeechTab:
                 "A recording that is longer than the model's window is cut into windows,"
                 " where it is quietest.",
             )
-            self.windows = ui.html(window_table([]), "windows")
+            self.windows = ui.html(report.window_table([]), "windows")
 
     @property
     def _options(self) -> list[ui.Field]:
@@ -272,9 +263,9 @@ class SpeechTab:
             return {self.notice: ui.notice(str(error))}
         return {
             self.notice: "",
-            self.transcript: transcript("", writing=True),
-            self.report: waiting_speech_report(prediction, ahead),
-            self.windows: window_table([]),
+            self.transcript: report.transcript("", writing=True),
+            self.report: report.waiting_speech_report(prediction, ahead),
+            self.windows: report.window_table([]),
             self.transcribe: gr.update(value="Transcribing", interactive=False),
             self.stop: gr.update(interactive=True),
         }
@@ -293,7 +284,7 @@ class SpeechTab:
 
     def _run(
         self,
-        before: Heard | None,
+        before: report.Heard | None,
         model: str,
         num_beams: int,
         max_new_tokens: int,
@@ -309,12 +300,12 @@ class SpeechTab:
         with self._page.runs.carrying_out(session) as ending:
             if run.waited_for:
                 run.prediction = self._prediction_of(run)
-                yield {self.report: waiting_speech_report(run.prediction, 0, run.clicked_s)}
+                yield {self.report: report.waiting_speech_report(run.prediction, 0, run.clicked_s)}
             for windows in run.progress(self._backend, self._page.line.waited_s()):
                 text = " ".join(window.text for window in windows if window.text)
                 yield {
-                    self.transcript: transcript(text, writing=True),
-                    self.windows: window_table(windows),
+                    self.transcript: report.transcript(text, writing=True),
+                    self.windows: report.window_table(windows),
                 }
             heard = run.heard()
         problem = "" if heard else ending.problem or "Stopped before it began."
@@ -324,13 +315,13 @@ class SpeechTab:
             self.prediction: self._predict(model, num_beams, max_new_tokens),
         }
 
-    def _at_rest(self, heard: Heard | None) -> ui.Updates:
+    def _at_rest(self, heard: report.Heard | None) -> ui.Updates:
         """A result (or the tab before the first one) with the buttons in their initial state."""
         return {
             self.shown: heard,
-            self.transcript: heard_transcript(heard) if heard else empty_transcript(),
-            self.report: speech_report(heard) if heard else empty_speech_report(),
-            self.windows: window_table(heard.result.windows if heard else []),
+            self.transcript: report.heard_transcript(heard) if heard else report.empty_transcript(),
+            self.report: report.speech_report(heard) if heard else report.empty_speech_report(),
+            self.windows: report.window_table(heard.result.windows if heard else []),
             self.transcribe: gr.update(value="Transcribe", interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),
             self._page.status: self._page.engine_line(),
