@@ -75,7 +75,11 @@ def summary(results: Sequence[GenerationResult]) -> Summary:
 
 
 class Crowd(RunsTogether):
-    """Requests of visitors, each with a salt of its own."""
+    """Requests of visitors, each with a salt of its own.
+
+    Attributes:
+        asked: what they ask: model, prompts and options.
+    """
 
     def __init__(
         self,
@@ -90,11 +94,7 @@ class Crowd(RunsTogether):
             for said, prompt in prompts
         ]
         super().__init__([Member(run, said) for said, run in runs], apart_s)
-        self._asked = model, tuple(prompts), options
-
-    def compares_with(self, other: Crowd) -> bool:
-        """Whether they ask the same, one of them one at a time and the other not."""
-        return self._asked == other._asked and (self.apart_s is None) != (other.apart_s is None)
+        self.asked = model, tuple(prompts), options
 
     def summary(self) -> Summary | None:
         """The figures; None unless every request has its whole text."""
@@ -104,7 +104,8 @@ class Crowd(RunsTogether):
 
 def beside(crowd: Crowd, earlier: Sequence[Crowd]) -> tuple[Crowd, ...]:
     """A crowd and that of the earlier ones which compares with it; one at a time is the last."""
-    others = [other for other in earlier if crowd.compares_with(other)]
+    alike = [other for other in earlier if other.asked == crowd.asked]
+    others = [other for other in alike if (other.apart_s is None) != (crowd.apart_s is None)]
     return tuple(sorted([crowd, *others], key=lambda each: each.apart_s is None))
 
 

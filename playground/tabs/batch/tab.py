@@ -106,7 +106,7 @@ class BatchTab:
             **self._page.beside_others,
         )
         ui.say_stopping(self.stop)
-        self.stop.click(self._stop, self.batch, None, **ui.QUIET)
+        self.stop.click(lambda batch: batch and batch.stop(), self.batch, None, **ui.QUIET)
 
     def _read(self, path: str) -> ui.Updates:
         """Puts a file's text into the field, where the visitor can check it."""
@@ -160,7 +160,3 @@ class BatchTab:
         else:
             updates[self.turn] = turn + 1
         yield updates
-
-    def _stop(self, batch: Batch | None) -> None:
-        if batch is not None:
-            batch.stop()

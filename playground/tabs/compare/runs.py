@@ -224,7 +224,7 @@ class VariantsRun(ComparisonRun):
                 row.problem = str(error)
         self.current = None
         for _ in range(self.most_calls):
-            due = [row for row in self.rows if self._is_due(row)]
+            due = [row for row in self.rows if row.first is not None and not row.is_done]
             if self.stopped or not due:
                 return
             self.turn += 1
@@ -232,10 +232,6 @@ class VariantsRun(ComparisonRun):
             time.sleep(SETTLE_S)
             for row in due:
                 yield from self._call(backend, row)
-
-    @staticmethod
-    def _is_due(row: VariantRow) -> bool:
-        return row.first is not None and not row.is_done
 
     def _call(self, backend: ServedBackend, row: VariantRow) -> Iterator[None]:
         if self.stopped:

@@ -181,7 +181,7 @@ class CompareTab:
             **self._page.alone,
         ).then(self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST)
         ui.say_stopping(self.cancel, "Cancelling")
-        self.cancel.click(self._cancel_comparison, None, None, **ui.QUIET)
+        self.cancel.click(self._page.stop, None, self.notice, **ui.QUIET)
 
     @property
     def _kinds_of(self) -> dict[gr.components.Component, tuple[str, ...]]:
@@ -393,11 +393,6 @@ class CompareTab:
             self.ways: baselines_report(run.comparison, None, remark),
             self.values: all_values(run.comparison.results),
         }
-
-    def _cancel_comparison(self, request: gr.Request) -> None:
-        run = self._page.runs.of(str(request.session_hash))
-        if isinstance(run, ComparisonRun):
-            run.stop()
 
 
 def _report(run: VariantsRun) -> Callable[..., str]:

@@ -437,11 +437,14 @@ class PlaygroundTab:
         their initial state."""
         family = self._family(shown.result.model, shown.prompt) if shown else empty
         is_text = shown is not None and not isinstance(shown.result, Decisions)
+        # The token limit cut a text that the model can continue; an answer it cannot.
+        is_cut = shown is not None and shown.result.finish == "length"
+        can_go_on = is_cut and not family.is_apart
         return {
             self.shown: shown,
             self.tokens: self._tokens(view, shown) if shown else empty_token_view(empty),
             self.origin: report.origin(shown) if shown else "",
-            self.continue_text: gr.update(visible=_can_go_on(shown, family)),
+            self.continue_text: gr.update(visible=can_go_on),
             self.copy_text: gr.update(value="Copy text", visible=is_text),
             self.retry: gr.update(visible=False),
             self.generate: gr.update(value="Generate", interactive=True),
@@ -469,8 +472,3 @@ class PlaygroundTab:
             return gr.skip()
         family = self._family(shown.result.model, shown.prompt)
         return token_view(shown, family) if view == TOKENS else empty_token_view(family)
-
-
-def _can_go_on(shown: Shown | None, family: Family) -> bool:
-    """Whether the token limit cut a text that the model can continue; an answer it cannot."""
-    return shown is not None and shown.result.finish == "length" and not family.is_apart

@@ -93,14 +93,11 @@ class ModelsTab:
 
         def follow(offered: tuple[str, ...]) -> list[Any]:
             names = tuple(added.read())
-            if names == offered:
-                return [names, *(gr.skip() for _ in pickers)]
+            lists = [self._page.models_in(str(each.elem_id)) for each in pickers]
+            same = names == offered
             return [
                 names,
-                *(
-                    gr.update(choices=ui.model_choices(self._page.models_in(str(each.elem_id))))
-                    for each in pickers
-                ),
+                *(gr.skip() if same else gr.update(choices=ui.model_choices(m)) for m in lists),
             ]
 
         self._page.offered_is_new.click(follow, self.names, [self.names, *pickers], **ui.LATEST)

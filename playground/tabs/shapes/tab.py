@@ -44,9 +44,16 @@ class ShapesTab:
                 with gr.Column(elem_classes="card"):
                     self._build_map()
                 with gr.Column(elem_classes="card"):
-                    self._build_clearing()
+                    ui.heading(
+                        "Clear", "To show a first call again, to everybody who uses this page."
+                    )
+                    self.clear = ClearControls()
         with gr.Column(elem_classes="card"):
-            self._build_functions()
+            ui.heading(
+                "Compiled functions in memory",
+                "What each first call cost, and what a call costs since.",
+            )
+            self.entries = ui.html(cached_functions_table([]), "all_entries")
         self._connect_choice()
         self._connect_clearing()
 
@@ -88,17 +95,6 @@ class ShapesTab:
         )
         self.map = ui.html("", "shape_map")
         self.sent = gr.State(None)
-
-    def _build_functions(self) -> None:
-        ui.heading(
-            "Compiled functions in memory",
-            "What each first call cost, and what a call costs since.",
-        )
-        self.entries = ui.html(cached_functions_table([]), "all_entries")
-
-    def _build_clearing(self) -> None:
-        ui.heading("Clear", "To show a first call again, to everybody who uses this page.")
-        self.clear = ClearControls()
 
     @property
     def _choice(self) -> list[ui.Field]:
@@ -252,29 +248,22 @@ class ShapesTab:
     def _clear(self, asked: list[Any] | None) -> tuple[str, str]:
         """Waits for its turn, so that no visitor's run is cut off."""
         if asked is None:
-            return "", self._status()
+            return "", self._page.engine_line()
         what, shape = asked
         try:
-            if what == clear_controls.ONE:
-                self._clear_one(shape)
-            else:
+            if what != clear_controls.ONE:
                 self._backend.clear(disk=what == clear_controls.ALL)
+            elif shape:
+                model, key = clear_controls.parse(shape)
+                self._page.check_model(model)
+                self._backend.clear(model, key)
         except BackendError as error:
-            return ui.notice(str(error)), self._status()
+            return ui.notice(str(error)), self._page.engine_line()
         self._order.drop()
         # The store on disk may have changed although the memory did not.
         self._page.times_cleared += 1
         done = "Cleared. The engine is starting again; a request that comes now waits for it."
-        return ui.notice(done, "calm"), self._status()
-
-    def _clear_one(self, shape: str | None) -> None:
-        if shape:
-            model, key = clear_controls.parse(shape)
-            self._page.check_model(model)
-            self._backend.clear(model, key)
-
-    def _status(self) -> str:
-        return self._page.engine_line()
+        return ui.notice(done, "calm"), self._page.engine_line()
 
 
 def _sizes(sizes: tuple[int, ...], chosen: list[int], **options: Any) -> gr.CheckboxGroup:

@@ -69,7 +69,9 @@ class SpeechTab:
         self._backend = page.backend
         models = page.speech_models()
         if not models:
-            self._build_nothing()
+            said = "This page offers no speech model. Its server can be started with one: "
+            command = h.code[f"--models {DEFAULT_SPEECH_MODEL}"]
+            ui.html(h.div(".card")[nothing([said, command, "."])])
             return
         with gr.Row(elem_classes="columns"):
             with gr.Column(elem_classes="card area-request speech-request"):
@@ -81,11 +83,6 @@ class SpeechTab:
         self._build_windows()
         self._connect_request()
         self._connect_run()
-
-    def _build_nothing(self) -> None:
-        with gr.Column(elem_classes="card"):
-            said = "This page offers no speech model. Its server can be started with one: "
-            ui.html(nothing([said, h.code[f"--models {DEFAULT_SPEECH_MODEL}"], "."]))
 
     def _build_request(self, models: list[ModelInfo]) -> None:
         self.model = ui.model_dropdown(models, "speech_model")
