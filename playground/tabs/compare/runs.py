@@ -16,6 +16,7 @@ from xla_backend import (
     GenerationOptions,
     GenerationResult,
     InvalidRequest,
+    Prompt,
     ServedBackend,
 )
 from xla_backend.baselines import overlay
@@ -132,7 +133,7 @@ class Variant:
     label: str
     model: str
     options: GenerationOptions
-    prompt: str | None = None
+    prompt: Prompt | None = None
     is_pooled: bool = False
 
 

@@ -116,7 +116,7 @@ class ShapesTab:
                 *(component.change for component in self._choice),
             ],
             self._look,
-            [*self._choice, self.clear.shape, self.sent],
+            [self.clear.shape, self.sent, *self._choice],
             shown,
             **ui.LATEST,
         )
@@ -129,19 +129,13 @@ class ShapesTab:
         self.cancel.click(self._cancel, None, self.notice, **ui.QUIET)
 
     def _look(
-        self,
-        model: str,
-        padded_lengths: list[int],
-        num_beams: list[int],
-        max_new_tokens: list[int],
-        clear_shape: str | None,
-        sent: int | None,
-    ) -> ui.Updates | dict[Any, Any]:
+        self, clear_shape: str | None, sent: int | None, model: str, *sizes: list[int]
+    ) -> ui.Updates:
         """Everything that depends on the engine, sent only if something changed."""
         entries = self._backend.cached_functions()
         prefetching = self._backend.prefetching()
         progress = self._order.progress()
-        choice = (model, *map(tuple, (padded_lengths, num_beams, max_new_tokens)))
+        choice = (model, *map(tuple, sizes))
         state = self._backend.status.state == "starting"
         new = hash(
             (tuple(entries), tuple(prefetching), progress, choice, state, self._page.times_cleared)
@@ -150,7 +144,7 @@ class ShapesTab:
             return {self.sent: sent}
         try:
             self._page.check_model(model)
-            shapes = survey(self._backend, model, padded_lengths, num_beams, max_new_tokens)
+            shapes = survey(self._backend, model, *sizes)
         except BackendError as error:
             shapes = []
             summary, grid = "", str(nothing(str(error)))
@@ -167,13 +161,11 @@ class ShapesTab:
             self.sent: new,
         }
 
-    def _make(
-        self, model: str, padded_lengths: list[int], num_beams: list[int], max_new_tokens: list[int]
-    ) -> str:
+    def _make(self, model: str, *sizes: list[int]) -> str:
         try:
             self._page.check_model(model)
             self._backend.load(model)  # a model that is not loaded cannot be compiled for
-            shapes = survey(self._backend, model, padded_lengths, num_beams, max_new_tokens)
+            shapes = survey(self._backend, model, *sizes)
         except BackendError as error:
             return ui.notice(str(error))
         keys = [s.key for s in shapes if s.key is not None and s.outcome is not CacheOutcome.HIT]
