@@ -4,10 +4,13 @@ Knows the components and what each event does to them. Must not know how anythin
 function is looked into. All of it happens beside the engine, in a process that gives way.
 """
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import wraps
+from typing import Any
 
 import gradio as gr
 
@@ -28,6 +31,19 @@ MAX_WAIT_S = 60.0
 """How long a measurement waits for an idle engine; then it measures beside it."""
 
 _NOTHING = "Choose a compiled function to inspect."
+
+
+def _answered(work: Callable[[InsideTab, str, str | None], ui.Updates]) -> Callable[..., Any]:
+    """An event that shows what the work does, or why it was refused."""
+
+    @wraps(work)
+    def answer(tab: InsideTab, model: str, function: str | None) -> ui.Updates:
+        try:
+            return {tab.notice: "", **work(tab, model, function)}
+        except BackendError as error:
+            return {tab.notice: ui.notice(str(error))}
+
+    return answer
 
 
 class InsideTab:
@@ -105,7 +121,7 @@ class InsideTab:
             button.click(
                 lambda said=said: ui.notice(said, "calm"), None, self.notice, **ui.QUIET
             ).then(
-                partial(self._answered, work),
+                work,
                 chosen,
                 [self.notice, self.report, self.files, self.changes],
                 **ui.BESIDE_THE_ENGINE,
@@ -131,15 +147,7 @@ class InsideTab:
             raise InvalidRequest(NO_STORE)
         return self._page.inspector
 
-    def _answered(
-        self, work: Callable[[str, str | None], ui.Updates], model: str, function: str | None
-    ) -> ui.Updates:
-        """What the work shows, or why it was refused."""
-        try:
-            return {self.notice: "", **work(model, function)}
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
-
+    @_answered
     def _look(self, model: str, function: str | None) -> ui.Updates:
         return {self.report: report.report(*self._seen(model, function))}
 
@@ -154,19 +162,22 @@ class InsideTab:
         made = {"name": name, "type": "text/html;charset=utf-8", "text": text}
         return {self.notice: "", self._made: json.dumps(made)}
 
+    @_answered
     def _measure(self, model: str, function: str | None) -> ui.Updates:
         asked = self._own(model, function)
         started = time.monotonic()
         while not is_idle(self._page.backend) and time.monotonic() - started < MAX_WAIT_S:
             time.sleep(TICK_S)
         self._inspector().measure(*asked)
-        return self._look(model, function)
+        return {self.report: report.report(*self._seen(model, function))}
 
+    @_answered
     def _texts(self, model: str, function: str | None) -> ui.Updates:
         asked = self._own(model, function)
         self._inspector().texts(*asked)
         return {self.files: links(model, asked[-1])}
 
+    @_answered
     def _passes(self, model: str, function: str | None) -> ui.Updates:
         return {self.changes: report.passes(self._inspector().passes(*self._own(model, function)))}
 
