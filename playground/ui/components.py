@@ -185,9 +185,16 @@ def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:
     )
 
 
-def say_stopping(button: gr.Button, text: str = "Stopping") -> None:
-    """Shows on a button that it is stopping, from the click until the run has ended."""
-    button.click(None, None, button, js=_STOPPING.format(text), **QUIET)
+def stop_by(
+    button: gr.Button,
+    stop: Callable[..., Any],
+    notice: gr.HTML | None = None,
+    inputs: gr.State | None = None,
+    said: str = "Stopping",
+) -> None:
+    """Has a button stop a run, and say so from the click until the run has ended."""
+    button.click(None, None, button, js=_STOPPING.format(said), **QUIET)
+    button.click(stop, inputs, notice, **QUIET)
 
 
 def save_file(

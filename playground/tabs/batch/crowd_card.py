@@ -47,7 +47,7 @@ class CrowdCard:
             self.alone = gr.Button("One at a time", elem_id="crowd_alone")
             self.stop = gr.Button("Stop", interactive=False, elem_id="crowd_stop")
         self.notice = ui.html("", "crowd_notice")
-        self.report = ui.html(crowd_report.empty(), "crowd_report")
+        self.report = ui.html(crowd_report.EMPTY, "crowd_report")
         self.crowds = gr.State(())
         self._connect(prompts)
 
@@ -70,8 +70,7 @@ class CrowdCard:
                 **ui.FOLLOWING,
                 **self._page.beside_others,
             )
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
 
     def _begin(
         self,

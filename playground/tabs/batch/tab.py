@@ -40,7 +40,7 @@ class BatchTab:
                 self._build_request()
             with gr.Column(elem_classes="card"):
                 ui.heading("Results", "Shape is prompt or input slots · beams · new slots.")
-                self.report = ui.html(report.empty(), "batch_report")
+                self.report = ui.html(report.EMPTY, "batch_report")
                 self.files = ui.html("", "batch_files")
         with gr.Column(elem_classes="card"):
             CrowdCard(page, self.prompts)
@@ -105,8 +105,7 @@ class BatchTab:
             **ui.FOLLOWING,
             **self._page.beside_others,
         )
-        ui.say_stopping(self.stop)
-        self.stop.click(lambda batch: batch and batch.stop(), self.batch, None, **ui.QUIET)
+        ui.stop_by(self.stop, lambda batch: batch and batch.stop(), None, self.batch)
 
     def _read(self, path: str) -> ui.Updates:
         """Puts a file's text into the field, where the visitor can check it."""

@@ -278,8 +278,7 @@ class ChatTab:
         )
         for event in (undone, answered):
             self.shelf.keep_after(event)
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
 
     def _show(self, conversation: Conversation) -> ui.Updates:
         model = self._page.info(conversation.model)

@@ -180,8 +180,7 @@ class CompareTab:
             **ui.FOLLOWING,
             **self._page.alone,
         ).then(self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST)
-        ui.say_stopping(self.cancel, "Cancelling")
-        self.cancel.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.cancel, self._page.stop, self.notice, said="Cancelling")
 
     @property
     def _kinds_of(self) -> dict[gr.components.Component, tuple[str, ...]]:
@@ -322,15 +321,11 @@ class CompareTab:
                 f"{model_name(model)} only has buckets: one shape for all lengths needs a "
                 "decoder-only model. Choose one of those."
             )
-
-        def count(text: str) -> int:
-            return self._backend.predict(model, text, options).prompt_tokens
-
-        variants = compare_choice.of_shapes(
-            model, prompt, max_new_tokens, found.requested_key.padded_length, count
+        ids, context = (
+            self._backend.tokenizer(model).encode(prompt),
+            found.requested_key.padded_length,
         )
-        for variant in variants:
-            check_answerable(self._page, model, variant.prompt or "", options)
+        variants = compare_choice.of_shapes(model, ids, max_new_tokens, context)
         return VariantsRun(prompt, variants, SHAPE_CALLS)
 
     def _run(self, request: gr.Request) -> Iterator[ui.Updates]:

@@ -231,8 +231,7 @@ class PlaygroundTab:
             **ui.FOLLOWING,
         )
         self.view.change(self._tokens, [self.view, self.shown], self.tokens, **ui.QUIET)
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
         self.retry.click(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **ui.QUIET)
         self.continue_text.click(

@@ -82,8 +82,7 @@ class ModelsTab:
                 **ui.QUIET,
             ).then(self._look_up, self.wanted, found, **ui.QUIET)
         self.add.click(self._add, self.candidate, [*found, self.progress, self.cancel], **ui.QUIET)
-        ui.say_stopping(self.cancel, "Cancel")
-        self.cancel.click(self._adding.cancel, None, None, **ui.QUIET)
+        ui.stop_by(self.cancel, self._adding.cancel, said="Cancel")
 
     def offer_added(self, pickers: Sequence[gr.Dropdown]) -> None:
         """Has the lists of models of the other modes follow what is added here."""

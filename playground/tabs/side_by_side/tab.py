@@ -215,8 +215,7 @@ class SideBySideTab:
                 queue=False,
                 **ui.FOLLOWING,
             )
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
 
     def _connect_link(self) -> None:
         named: dict[str, ui.Field] = {"prompt": self.prompt}

@@ -121,7 +121,6 @@ class SpeechTab:
         self.transcript = ui.html(report.empty_transcript(), "heard")
         self.report = ui.html(report.empty_speech_report(), "speech_report")
         self.shown = gr.State(None)
-        self.entries_seen = gr.State(None)
 
     def _build_options(self, model: ModelInfo) -> None:
         info = "Candidates searched in parallel; changing this may compile."
@@ -164,16 +163,10 @@ class SpeechTab:
         )
         ui.await_prediction(self.prediction, self.model)
         gr.on(
-            [part.change for part in self._options],
+            [self._page.in_sight["speech"].click, *(part.change for part in self._options)],
             self._follow,
             [self.followed, *self._options],
             [self.followed, self.prediction, self.max_new_tokens, self.language],
-            **ui.LATEST,
-        )
-        self._page.in_sight["speech"].click(
-            self._look_at_engine,
-            [self.entries_seen, *self._options],
-            [self.prediction, self.entries_seen],
             **ui.LATEST,
         )
 
@@ -200,8 +193,7 @@ class SpeechTab:
             **ui.FOLLOWING,
             **self._page.alone,
         )
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
 
     def _follow(self, followed: str, name: str, *options: int) -> ui.Updates:
         """All that follows a change, in one answer: those of two models chosen one after the other
@@ -230,11 +222,6 @@ class SpeechTab:
             )
         except BackendError as error:
             return no_prediction_line(str(error))
-
-    def _look_at_engine(self, seen: int | None, *options: Any) -> tuple[Any, int]:
-        """Predicts again if the engine's functions or stored code have changed."""
-        new = hash((tuple(self._backend.cached_functions()), self._page.times_cleared))
-        return (gr.skip() if new == seen else self._predict(*options)), new
 
     def _begin(
         self,

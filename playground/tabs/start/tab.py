@@ -106,8 +106,7 @@ class StartTab:
         with gr.Column(elem_classes="card"):
             ui.html(_MEANINGS)
         self.walkthrough.connect({self.prompt}, self._asked, self.stop, self.notice)
-        ui.say_stopping(self.stop)
-        self.stop.click(page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, page.stop, self.notice)
 
     def open_in(self, request: RequestFields) -> None:
         """Has the prompt asked in the Playground, with the model and options chosen there."""
