@@ -211,11 +211,11 @@ def _imported(added: int, readable: int, unreadable: int) -> str:
 
 
 def _csv(value: Any) -> str:
+    runs = records.readable(value)
     # Without the byte order mark, Excel does not recognise UTF-8.
-    return "\ufeff" + records_file.to_csv(runs) if (runs := records.readable(value)) else ""
+    return "\ufeff" + records_file.to_csv(runs) if runs else ""
 
 
 def _json(value: Any) -> str:
-    return (
-        records_file.to_json(runs, datetime.now(UTC)) if (runs := records.readable(value)) else ""
-    )
+    runs = records.readable(value)
+    return records_file.to_json(runs, datetime.now(UTC)) if runs else ""

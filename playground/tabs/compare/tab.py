@@ -321,11 +321,12 @@ class CompareTab:
                 f"{model_name(model)} only has buckets: one shape for all lengths needs a "
                 "decoder-only model. Choose one of those."
             )
-        ids, context = (
+        variants = compare_choice.of_shapes(
+            model,
             self._backend.tokenizer(model).encode(prompt),
-            found.requested_key.padded_length,
+            max_new_tokens,
+            context_length=found.requested_key.padded_length,
         )
-        variants = compare_choice.of_shapes(model, ids, max_new_tokens, context)
         return VariantsRun(prompt, variants, SHAPE_CALLS)
 
     def _run(self, request: gr.Request) -> Iterator[ui.Updates]:

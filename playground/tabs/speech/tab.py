@@ -127,11 +127,10 @@ class SpeechTab:
         self.num_beams = ui.slider(1, MAX_NUM_BEAMS, 1, "Beams", "speech_num_beams", info)
         most = self._most_tokens(model)
         tokens = min(most, self._page.limits.new_tokens)
-        label, info = (
-            "New tokens in a window",
-            "Maximum length per window; changing this may compile.",
+        info = "Maximum length per window; changing this may compile."
+        self.max_new_tokens = ui.slider(
+            1, most, tokens, "New tokens in a window", "speech_max_new_tokens", info
         )
-        self.max_new_tokens = ui.slider(1, most, tokens, label, "speech_max_new_tokens", info)
         self.language = gr.Dropdown(
             [("Detect", ""), *_LANGUAGES.items()],
             value="",
