@@ -150,7 +150,7 @@ def test_what_was_written_is_never_lost(chat: ChatWindow, engine: FakeBackend) -
     # A message may be sent before the page's own field of the salt is filled in.
     salt = chat.page.evaluate("chatBefore()[3]")
     assert len(salt) == 32
-    assert chat.page.evaluate("sending(['Hello', '{}', '', 1])") == ["Hello", "{}", salt, 1]
+    assert chat.page.evaluate("sending(['Hello', '{}', '', 1], [0, 2])") == ["Hello", "{}", salt, 1]
 
 
 def test_an_answer_that_a_reload_has_cut_stays_and_is_asked_again(
@@ -161,7 +161,7 @@ def test_an_answer_that_a_reload_has_cut_stays_and_is_asked_again(
     chat.send(SECOND)
     engine.write(" somewhere")
     expect(chat.at("#chat [data-text]")).to_have_text([ANSWER, "somewhere"])
-    chat.page.evaluate("sending(['Another', '{}', '', 1])")  # is refused meanwhile
+    chat.page.evaluate("sending(['Another', '{}', '', 1], [0, 2])")  # is refused meanwhile
     chat.reload()
     engine.release()
     chat.questions_are(FIRST, SECOND)

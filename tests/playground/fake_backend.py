@@ -446,6 +446,8 @@ class FakeBackend(Script, ServedBackend):
             raise InvalidRequest("The prompt is empty.")
         said += [question.asked("") for question in request.questions]
         tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
+        if isinstance(prompt, TokenIds):
+            tokens = len(prompt.ids)
         if request.questions:
             return self._predict(model, pool_key(CONTEXT_LENGTH), tokens)
         room, new_tokens = CONTEXT_LENGTH - tokens, options.max_new_tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -79,6 +79,20 @@ class Chatting:
     def undo(self) -> None:
         self._show(self.tab._undo(self.opened, "", self._request))  # noqa: SLF001
 
+    def values(self, text: str, model: str, options: Sequence[Any]) -> dict[Any, Any]:
+        """What the fields of the request have."""
+        tab = self.tab
+        return {
+            **dict(zip(tab.controls.inputs, options, strict=True)),
+            **{tab.text: text, tab.shelf.opened: self.opened, tab._salt: SALT},  # noqa: SLF001
+            **{
+                tab.model: model,
+                tab.system: "",
+                tab.without_reuse: False,
+                tab.controls.hold: False,
+            },
+        }
+
     def reads(self, part: str) -> Any:
         """What a part of the tab was made to show last."""
         return self.shown[getattr(self.tab, part)]
@@ -92,9 +106,10 @@ class Chatting:
         event: Any = None,
     ) -> None:
         before = [event] if event else []
-        settings = (TALKER.name, system, without_reuse, False, *OPTIONS)
+        values = self.values(text, TALKER.name, OPTIONS)
+        values |= {self.tab.system: system, self.tab.without_reuse: without_reuse}
         begun = getattr(self.tab, begin)
-        self._show(begun(*before, self._request, text, self.opened, SALT, *settings))
+        self._show(begun(*before, self._request, values))
         for messages in self.tab._run(self._request):  # noqa: SLF001
             self._show({self.tab.chatbot: messages})
         self._show(self.tab._finish(self.opened, "", [], self._request))  # noqa: SLF001
@@ -227,13 +242,15 @@ def test_a_model_s_own_sampling_is_chosen_with_it_unless_another_is_set() -> Non
     other = dataclasses.replace(TALKER, name="other", sampling={"temperature": 0.2, "top_p": 0.9})
     engine = Engine()
     engine.known.append(other)
-    tab = Chatting(engine).tab
+    chat = Chatting(engine)
+    tab = chat.tab
     recommended = INSTRUCT_DEFAULTS.replace(**other.sampling)
     untouched, own = (values_for(each) for each in (INSTRUCT_DEFAULTS, recommended))
     changed = values_for(INSTRUCT_DEFAULTS.replace(temperature=0.7))
 
     def options(before: str, model: str, values: list[Any]) -> list[Any]:
-        updates = tab._follow(before, "", "", "", model, "", False, False, *values)  # noqa: SLF001
+        fields = chat.values("", model, values) | {tab.followed: before}
+        updates = tab._follow(fields)  # noqa: SLF001
         assert updates[tab.followed] == model
         return [updates.get(field) for field in tab.controls.inputs if field in updates]
 

@@ -82,11 +82,7 @@ def test_a_variant_that_cannot_be_answered_keeps_no_other_from_it() -> None:
 def test_ten_lengths_go_through_buckets_and_one_shape() -> None:
     engine = FakeBackend()
     engine.has_pool = True
-
-    def count(text: str) -> int:
-        return engine.predict("gpt2-stories", text, GREEDY.replace(max_new_tokens=1)).prompt_tokens
-
-    sides = of_shapes("gpt2-stories", "The fox ran", 20, CONTEXT_LENGTH, count)
+    sides = of_shapes("gpt2-stories", range(9), 20, CONTEXT_LENGTH)
     run = VariantsRun("", sides, SHAPE_CALLS)
     waiting = shapes_report(run.rows, 0, "First call 1 of 20.")
     assert (waiting.count("NOW"), waiting.count("WAITS")) == (1, 19)
@@ -106,7 +102,7 @@ def test_ten_lengths_go_through_buckets_and_one_shape() -> None:
     list((again := VariantsRun("", sides, SHAPE_CALLS)).steps(engine))
     assert shapes_report(again.rows, is_over=True).count("nothing was compiled.") == 2
     with pytest.raises(InvalidRequest, match="no room for 10 prompts of different lengths"):
-        of_shapes("gpt2-stories", "Once", 140, CONTEXT_LENGTH, count)
+        of_shapes("gpt2-stories", range(9), CONTEXT_LENGTH - LENGTHS + 1, CONTEXT_LENGTH)
 
 
 def test_a_stop_keeps_what_was_measured() -> None:
