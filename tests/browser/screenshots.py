@@ -95,7 +95,6 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     take_functions(browser, url, folder)
     take_speech(browser, url, folder)
     take_tokens(browser, url, folder)
-    take_batch_and_statistics(browser, url, folder)
 
     compared = Visit(browser, url, 1280, 1150, color_scheme="light")
     _wait_until_idle(compared)
@@ -118,21 +117,6 @@ def take_tokens(browser: Browser, url: str, folder: Path) -> None:
     # The panel stays while its token has the focus.
     shown.page.screenshot(path=folder / "tokens.png")
     print(folder / "tokens.png")
-    shown.close()
-
-
-def take_batch_and_statistics(browser: Browser, url: str, folder: Path) -> None:
-    """Prompts of which some have to be compiled, then what a visitor's runs add up to."""
-    shown = Visit(browser, url, 1280, 1010, color_scheme="light")
-    for _ in range(12):
-        shown.generate()
-    shown.open_mode("Batch")
-    shown.at("#batch_run:enabled").click()
-    shown.at("#batch_files .file").first.wait_for()
-    _shoot(shown, folder / "batch.png")
-    shown.open_mode("Statistics")
-    shown.page.locator(".shape-times").first.wait_for()
-    _shoot(shown, folder / "statistics.png")
     shown.close()
 
 

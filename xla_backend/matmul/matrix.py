@@ -23,7 +23,7 @@ Keep = Callable[[tuple[int, ...], np.dtype, Callable[[np.ndarray], None]], tf.Va
 
 
 class Matrix(NamedTuple):
-    """Weights `[in, out]`, read in their own format by products. A nest, as layers are.
+    """Weights `[in, out]` in their own format. A nest of variables, as layers are.
 
     Attributes:
         numbers: `[in, out]` float32, or tiles; see `tiles.Tiles`.
@@ -109,7 +109,7 @@ class Stacked(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Matrices of one shape, of which a product takes one by its number, which it alone reads.
+    """Matrices of one shape; a product takes the number of one, and reads only that.
 
     Attributes:
         numbers: `[count, in, out]` float32, or the tiles of all, one after the other.

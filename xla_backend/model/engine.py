@@ -1,7 +1,7 @@
 """`Engine`: one loaded model with its tokenizer, ready to generate.
 
-Knows what is loaded from a model's files, and how prompts become tokens with their texts. Must not
-know requests, queues or other models: `backend` brings those together.
+Knows what is loaded from a model's files, and how prompts become tokens. Must not know requests,
+queues or other models: `backend` does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from xla_backend.model.pool_decoding import PoolDecoder
 from xla_backend.model.selection import Selection
 
 _FEW = 0.01
-"""Of all numbers of a model: formats of fewer, as norms have them, are not named."""
+"""Share of a model's numbers; formats with fewer, such as that of norms, are not named."""
 
 
 class Engine:
@@ -57,8 +57,8 @@ class Engine:
     Attributes:
         info: about the model. identity: see `naming.identity`.
         context_length: see `Model.context_length`.
-        speech: what turns sound into prompts; None for a model that reads text.
-        functions: makes the compiled functions. grammars: makes tables of what texts may say.
+        speech: converts sound to prompts; None for a text model.
+        functions: makes the compiled functions. grammars: makes the tables of grammars.
     """
 
     def __init__(self, files: ModelFiles, compiler: Compiler) -> None:
@@ -163,7 +163,7 @@ class Engine:
         return Generation(functions, prefilled, options, self.eos_token_ids)
 
     def check(self, options: GenerationOptions) -> None:
-        """Checks what only the model can know of a request's options.
+        """Checks the options that depend on the model's vocabulary.
 
         Raises:
             InvalidRequest: they name a token that the model does not have.
@@ -197,7 +197,7 @@ class Engine:
 
         Args:
             output: the text.
-            passes: of each token its row in the pass that brought it; empty if there is one.
+            passes: for each token, its row in the pass that generated it; empty without drafts.
             first: the token to begin with.
             grammar: what the text followed.
         """

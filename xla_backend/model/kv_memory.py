@@ -1,6 +1,6 @@
-"""`KVMemory`: blocks of memory for keys and values, which rows take one by one as they grow.
+"""`KVMemory`: blocks of memory for keys and values, allocated to rows one by one as they grow.
 
-Knows addresses and how many there are. Must not know what is in a block, nor whose it is.
+Knows addresses and the limit. Must not know what is in a block, nor which row has it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class OutOfBlocks(Exception):
 
 
 class KVMemory:
-    """Hands out blocks up to a bound. A block that was given back is handed out again first.
+    """Allocates blocks up to a limit; freed blocks are reused first.
 
     Attributes:
         block_bytes: of one block. limit: how many blocks there can be. used: how many are taken.
-        make_room: called where no block is left: gives some back, if it can.
+        make_room: called when no block is left; frees some if it can.
     """
 
     def __init__(self, block_bytes: int, limit_bytes: int) -> None:

@@ -308,7 +308,7 @@ def test_not_even_as_if_they_had_been_uploaded(site: ApiPage) -> None:
 
 
 def events(site: ApiPage, endpoint: str, **parameters: Any) -> list[tuple[str, Any]]:
-    """As the README does it with curl: one call to ask, one to read the events and their data."""
+    """As with curl: one call to ask, one to read the events and their data."""
     asked = httpx.post(
         f"{site.url}/gradio_api/call/v2/{endpoint}",
         content=json.dumps(parameters),  # httpx would refuse half a surrogate pair
