@@ -4,8 +4,6 @@ Knows llama.cpp's names, which that package gives, and what its converter does t
 know the package under test.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re

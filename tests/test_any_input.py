@@ -4,8 +4,6 @@ Over the wire it is `tests/playground/server/test_any_request.py`. The same case
 run, so that a failure is the change's; `make fuzz` tries others.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """The test support for checkpoints: equal arguments give equal files, in every process."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """An option is a field in one table: what is added there is found wherever options can be given."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

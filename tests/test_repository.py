@@ -3,8 +3,6 @@
 Knows the layout of the checkout. Must not import any of it: it looks from outside.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

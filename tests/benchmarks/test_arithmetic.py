@@ -3,8 +3,6 @@
 No measure is run here: each needs minutes, a quiet machine, or programs that tests do not install.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 from pathlib import Path

@@ -4,8 +4,6 @@ Knows which moments are worth a picture. Serves the page itself, on the bundled 
 `--model`, on another one, and writes to `docs/images/`.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import shutil

@@ -1,7 +1,5 @@
 """Each place and each mode has an address: it changes with the mode, and the mode with it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Answers of the Playground that are no plain text: JSON, a choice, yes or no."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A page whose scripts do not all arrive, or stumble: it is loaded anew, once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

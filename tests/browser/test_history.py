@@ -1,7 +1,5 @@
 """Token view, history and statistics, used as a visitor uses them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The page says that it is English; what visitors and models write runs as its script does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from playwright.sync_api import expect

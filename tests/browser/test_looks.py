@@ -1,7 +1,5 @@
 """How the page looks: on small screens and large ones, in light and dark, to all who read it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import resources
 

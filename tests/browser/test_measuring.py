@@ -3,8 +3,6 @@
 What is measured with a real engine is `test_journeys`'s.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The request of the Playground tab: its model, and the request as a link, as code, as a preset."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """A run of the Playground tab, from the press to its end, with an engine that a test leads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The Side by side tab, used as a visitor uses it, with an engine that a test leads."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest

@@ -1,7 +1,5 @@
 """What a visitor reads of the page's HTML. Must not know what any of it means."""
 
-from __future__ import annotations
-
 import re
 
 

@@ -3,8 +3,6 @@
 The API's own rules are tested with an engine that is made up, in `api/`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The flags of `app.py`: the command line, the variables, and what documents say of both."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import astuple, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the page is built of: places, endpoints, and what it needs at launch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ All of it happens under a clock that was set back a day while the engine ran. Ki
 `test_process`, the store's own accidents in `test_store`, ends and starts of the app in `test_app`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """OpenAI's protocol with a real engine: the same texts as by the other ways to it, and batches."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -4,8 +4,6 @@ Nothing but what requirements.txt installs, `SYSTEM=spaces`, a project folder th
 to, HOME in a new place, no network. Knows what a Space gives and forbids. Must not know the page.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """Tests of `python -m xla_backend`: once as users run it, else in this process."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

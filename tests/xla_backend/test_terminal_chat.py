@@ -1,7 +1,5 @@
 """`python -m xla_backend chat`: what is typed, what is answered, and Ctrl-C."""
 
-from __future__ import annotations
-
 import io
 import re
 import signal

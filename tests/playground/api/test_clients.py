@@ -1,7 +1,5 @@
 """What clients of other protocols send: OpenAI's responses, Anthropic's messages, llama.cpp's."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The public API, called as a program calls it; the engine is made up."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

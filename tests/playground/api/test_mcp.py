@@ -1,7 +1,5 @@
 """The endpoints as tools for agents, called by an MCP client over HTTP."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import importlib.util

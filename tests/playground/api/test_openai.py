@@ -1,7 +1,5 @@
 """OpenAI's protocol at `/v1`, asked by OpenAI's own client; the engine is made up."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """Tools at `/v1`, asked by OpenAI's own client and as Anthropic's asks; the engine is made up."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

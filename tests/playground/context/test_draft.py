@@ -1,7 +1,5 @@
 """Links and presets that carry a request: what is read from them, and what is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.context.draft import SETTINGS, Draft, by_side, messages_in, read

@@ -1,7 +1,5 @@
 """What is told about the machine, and what is not."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Who may run, who stops what, and which waiting counts as waiting."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What the page says about the engine."""
 
-from __future__ import annotations
-
 from typing import get_args, get_type_hints
 
 import pytest

@@ -1,7 +1,5 @@
 """The waiting line: bounded, true about positions, and without a memory of what is over."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import re

@@ -1,7 +1,5 @@
 """The runs that a browser keeps, and whatever it or a file may send back instead."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs that leave the browser as files, and files that come back."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """How runs look: the table, the timeline and two runs side by side."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever is sent to the running page, the answer is right or a sentence, and the engine lives."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """`/changes`: its marks change with what the page shows, and only then."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

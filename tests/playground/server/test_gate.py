@@ -1,7 +1,5 @@
 """The gate: a password, bounds on what is sent, and a sentence for what nobody understands."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import html

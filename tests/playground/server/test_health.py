@@ -1,7 +1,5 @@
 """`/health`: what the page says of an engine. `test_engine` asks it of a real one."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 

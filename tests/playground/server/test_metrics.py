@@ -1,7 +1,5 @@
 """`/metrics`, as Prometheus' own parser reads it, and the dashboard that is made for it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The description of both APIs, and that the documents say the same."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

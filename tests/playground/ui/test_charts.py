@@ -1,7 +1,5 @@
 """Scales, ticks and marks."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

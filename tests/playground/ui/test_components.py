@@ -1,7 +1,5 @@
 """The list of models: in which order, and under which names."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cells that a spreadsheet must not run."""
 
-from __future__ import annotations
-
 import csv
 import io
 

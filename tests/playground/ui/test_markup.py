@@ -1,7 +1,5 @@
 """Nothing that comes from outside can become markup."""
 
-from __future__ import annotations
-
 import html
 from html.parser import HTMLParser
 

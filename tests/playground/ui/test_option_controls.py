@@ -1,7 +1,5 @@
 """From controls to options and back."""
 
-from __future__ import annotations
-
 import gradio as gr
 import pytest
 

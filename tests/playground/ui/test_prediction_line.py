@@ -1,7 +1,5 @@
 """What the page says before the click."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.ui.prediction_line import (

@@ -1,7 +1,5 @@
 """The table of compiled functions."""
 
-from __future__ import annotations
-
 from playground.ui.tables import cached_functions_table
 from tests.playground.reader import words
 from tests.playground.samples import entry

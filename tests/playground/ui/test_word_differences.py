@@ -1,7 +1,5 @@
 """Which words of a transcript count as errors."""
 
-from __future__ import annotations
-
 import htpy as h
 import pytest
 

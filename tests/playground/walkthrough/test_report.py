@@ -1,7 +1,5 @@
 """What the panel says of a walkthrough, whatever the engine has reported."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Attention over a KV memory in blocks, against NumPy's softmax in float64."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence

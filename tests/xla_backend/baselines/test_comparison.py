@@ -1,7 +1,5 @@
 """Baselines: what they measure, that all write the same, that their processes end in time."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A model is data: whatever code comes with it never runs."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GGUF files: each quantization against llama.cpp's own package; damage of all kinds."""
 
-from __future__ import annotations
-
 import random
 import struct
 import tracemalloc

@@ -1,7 +1,5 @@
 """GGUF checkpoints against files that llama.cpp's own package wrote, and against SmolLM2's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tokenizers of GGUF files against the tokenizer.json that each was made from."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Messages as a prompt: what the chat template makes of them, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

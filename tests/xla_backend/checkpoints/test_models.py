@@ -1,7 +1,5 @@
 """Names to folders: bundled models, local folders, and the Hub, whose part a local server plays."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pickle

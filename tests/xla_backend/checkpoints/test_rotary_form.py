@@ -1,7 +1,5 @@
 """What a configuration of a rotary decoder may ask for, and what is refused before it is loaded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

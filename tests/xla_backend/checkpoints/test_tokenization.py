@@ -1,7 +1,5 @@
 """Text to ids and back: what models expect around a prompt, odd text, and text as it streams."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

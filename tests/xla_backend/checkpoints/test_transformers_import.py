@@ -1,7 +1,5 @@
 """Threads that need Transformers while another one is importing it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

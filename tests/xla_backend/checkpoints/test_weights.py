@@ -3,8 +3,6 @@
 The oracle is Transformers' own TensorFlow model: what its variables hold, and what it saves.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

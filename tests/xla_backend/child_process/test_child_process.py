@@ -1,7 +1,5 @@
 """A real child process: what it answers, how its death is noticed, what is kept of it."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Tests of `xla_backend.jit`: any TensorFlow function or Keras model, and Keras's own way."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -2,8 +2,6 @@
 calls of TensorFlow's which are not public still do what that takes.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Tests of `xla_backend.compilation.function_cache`: one build for many callers, a true account."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

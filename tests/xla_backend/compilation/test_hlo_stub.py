@@ -3,8 +3,6 @@
 That what lies there is found and runs: `test_restoring`, in processes of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

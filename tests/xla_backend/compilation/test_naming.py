@@ -1,7 +1,5 @@
 """Tests of `naming`: names that are the same whenever, and only when, the code is."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

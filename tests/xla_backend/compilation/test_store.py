@@ -2,8 +2,6 @@
 read, make room for each other, and are never worth an error.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib.metadata
 import logging

@@ -1,7 +1,5 @@
 """Tests of `TracedFunction`: definitions that look the same whatever was traced before them."""
 
-from __future__ import annotations
-
 import logging
 import re
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Tests of `xla_folder`: a folder that belongs to one process and goes with it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

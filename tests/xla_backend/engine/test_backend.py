@@ -3,8 +3,6 @@
 Its texts are `test_parity`'s business; the way of a request `test_text`'s.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tests of `background`: work that waits for idle moments, and ends when told to."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import subprocess

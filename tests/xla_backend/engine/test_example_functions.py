@@ -1,8 +1,6 @@
 """Tests of `example_functions`, of the words it is asked and answers in, and of the way
 through the engine's process. Times are real; only what must hold on any machine is asserted."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -1,7 +1,5 @@
 """Tests of `history`: counts and seconds that outlive processes and damage."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

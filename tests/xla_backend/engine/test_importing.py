@@ -1,7 +1,5 @@
 """Tests of `importing`: what is left out at the start, and that it is still there."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 Over models without XLA; the last tests ask a real engine in a process of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections import Counter

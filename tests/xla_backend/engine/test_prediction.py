@@ -1,7 +1,5 @@
 """Tests of `xla_backend.prediction.prediction`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -2,8 +2,6 @@
 the disk holds anything else. Real models in real processes, one process a test.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Rows that join, leave, wait and share memory: every text is the one that it would be alone."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Stop strings: where a text ends, whatever the borders of tokens and chunks."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

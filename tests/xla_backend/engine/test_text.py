@@ -1,7 +1,5 @@
 """One request's way through the engine, step by step, over models without XLA."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import random

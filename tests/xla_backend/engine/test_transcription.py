@@ -4,8 +4,6 @@ Over a model that hears without XLA, except for languages, the engine's process 
 line. What a real one writes is `test_parity_speech`'s business, files `test_audio`'s.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Tests of `vocabulary`: keys and counts, without an engine."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

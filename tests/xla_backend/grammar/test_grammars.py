@@ -1,7 +1,5 @@
 """Grammars over tokens: every valid text can be written, and no other."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Calls of tools: their format in a chat template, the texts there may be, and what these say."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """FLOPs and bytes, beside XLA's own cost analysis and counted by hand."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Looking inside from outside the engine: by a real process, over a store that it filled."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

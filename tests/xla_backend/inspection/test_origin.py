@@ -1,7 +1,5 @@
 """Where kernels come from, by the names of weights and lines."""
 
-from __future__ import annotations
-
 import pytest
 
 from xla_backend.inspection.hlo import origin

@@ -1,7 +1,5 @@
 """Tests of `xla_backend.interface.buckets`: which compiled function a request asks for."""
 
-from __future__ import annotations
-
 import pytest
 
 from xla_backend import BucketRules, CacheKey, InvalidRequest

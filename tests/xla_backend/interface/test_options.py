@@ -1,7 +1,5 @@
 """Tests of `options`: every wrong value is refused in a sentence that helps."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from decimal import Decimal

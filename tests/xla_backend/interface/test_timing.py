@@ -1,7 +1,5 @@
 """Tests of `timing`: phases add up, pauses count nowhere, statistics are honest."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 

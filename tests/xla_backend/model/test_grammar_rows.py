@@ -1,7 +1,5 @@
 """Rows that follow a grammar: their texts have its form, and are those of each row alone."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Memory for weights: large pages where Linux gives them, used by TensorFlow without a copy."""
 
-from __future__ import annotations
-
 import gc
 import mmap
 import re

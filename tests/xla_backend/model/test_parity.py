@@ -4,8 +4,6 @@ What `Backend` writes against Transformers' own eager `model.generate`; plain gr
 of every form is `test_parity_matrix`'s business.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

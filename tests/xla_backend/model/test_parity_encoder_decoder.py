@@ -3,8 +3,6 @@
 Plain greedy and beam search is `test_parity_matrix`'s business.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

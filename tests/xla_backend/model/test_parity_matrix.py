@@ -8,8 +8,6 @@ gives stands in docs/parity.md; a test compares the two. To see it:
 What is special to one family or option is tested in the other `test_parity` modules.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re

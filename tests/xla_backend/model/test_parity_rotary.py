@@ -4,8 +4,6 @@ how likely PyTorch says that answers to questions are.
 What PyTorch writes stands in rotary_parity.json; `rotary_parity` says how it came there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -3,8 +3,6 @@
 Against eager `model.generate`; plain greedy and beam search is `test_parity_matrix`'s business.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Rows of the pool: the tokens of others' code, of padded keys, and of the row alone."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import random

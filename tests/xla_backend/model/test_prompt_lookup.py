@@ -4,8 +4,6 @@ The oracle is the same row without it, which `test_pool` and `test_parity_rotary
 others' code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

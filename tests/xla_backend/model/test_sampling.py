@@ -4,8 +4,6 @@ The sampled tokens are judged by chi-square tests at a level of one in a thousan
 so that a test passes always or never.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What weights are kept in: whole models that write what their numbers write when kept wide."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

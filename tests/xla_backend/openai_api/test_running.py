@@ -1,7 +1,5 @@
 """Runs at the engine for a caller on the event loop: in turn, in order, no longer than wanted."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

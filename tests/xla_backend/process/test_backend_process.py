@@ -4,8 +4,6 @@ The first half has models without XLA, so that every moment can be chosen. The s
 real engine in a real child, and kills it for real.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,7 +1,5 @@
 """Tests of `memory` and `memory_bound`: what the kernel says, and marks."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tests of `request_log`: a line a request, and nothing in it that a visitor wrote."""
 
-from __future__ import annotations
-
 import io
 import json
 import threading

@@ -1,7 +1,5 @@
 """Tests of `xla_backend.process.watchdog`; `test_faults` stops a real engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import get_args, get_type_hints

@@ -1,7 +1,5 @@
 """Which calls make TensorFlow trace and XLA compile again: TensorFlow's count and XLA's files."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """What the service may be told: strings as `serve run` has them, and what is said of wrong ones."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A crowd: how its requests are sent and ended, and what is said of it. The engine has no model."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import replace

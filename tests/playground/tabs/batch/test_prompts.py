@@ -1,7 +1,5 @@
 """Prompts in a text or a file: what is read, and which line is at fault."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.tabs.batch.prompts import MAX_PROMPTS, BatchPrompt, prompts_in, text_of_file

@@ -1,7 +1,5 @@
 """Conversations as values and as JSON, and what a model reads of them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

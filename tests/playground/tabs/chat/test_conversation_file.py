@@ -1,7 +1,5 @@
 """Conversations as files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which turns are left out where a conversation is longer than the model's context."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

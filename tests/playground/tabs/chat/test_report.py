@@ -1,7 +1,5 @@
 """What the Chat tab shows of a conversation."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """What the Chat tab's events do, with an engine that has no model."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from types import SimpleNamespace

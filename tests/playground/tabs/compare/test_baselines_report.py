@@ -1,7 +1,5 @@
 """What the ways' report says, from made-up measurements."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How long comparisons are said to take: measured here once, and right within a third."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

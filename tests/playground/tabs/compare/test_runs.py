@@ -1,7 +1,5 @@
 """What is compared, in which order, and what comparisons leave as they found it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

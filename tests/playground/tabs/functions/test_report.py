@@ -1,7 +1,5 @@
 """What the Functions tab writes: verdicts, bars, the table of shapes, and code that runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.tabs.functions import report

@@ -1,7 +1,5 @@
 """The Functions tab, as a visitor uses it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gradio as gr

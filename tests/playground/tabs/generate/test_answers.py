@@ -1,7 +1,5 @@
 """Answers that are no texts, as HTML."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The examples: that each model gets those it was made for, and that their names are true."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What stands beside the text after a run, and that it says what was measured."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The code that the page shows: it says what was asked, whatever that was, and it runs."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import json

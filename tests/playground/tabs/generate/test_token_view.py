@@ -1,7 +1,5 @@
 """Tokens, their probabilities and the empty slots beside them."""
 
-from __future__ import annotations
-
 import html
 import json
 import math

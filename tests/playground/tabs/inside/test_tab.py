@@ -1,7 +1,5 @@
 """The Inside tab, as a visitor uses it, over an inspector that was told what it sees."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Adding a model: downloads in a real process, from a Hub on this computer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

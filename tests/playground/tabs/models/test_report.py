@@ -1,7 +1,5 @@
 """What the Models tab says of models and of an addition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Shapes made ahead: where they are, and how far an order is."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.tabs.shapes.report import progress_line, shape_map, summary_line

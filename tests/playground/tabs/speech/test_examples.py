@@ -1,7 +1,5 @@
 """The recordings that ship, and what is known to be said in them."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

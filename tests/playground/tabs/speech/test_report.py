@@ -1,7 +1,5 @@
 """How a transcription reads: transcript, truth, verdict, figures, windows."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 

@@ -1,7 +1,5 @@
 """A recording of a visitor, from the click to its transcript."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

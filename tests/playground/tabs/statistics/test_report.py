@@ -1,7 +1,5 @@
 """What the Statistics tab says, empty and filled."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Which runs are counted, and how they are grouped."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.context.runs import Shown
