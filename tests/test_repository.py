@@ -299,20 +299,16 @@ def test_no_large_file_is_tracked() -> None:
     assert not large
 
 
-def test_the_wheel_is_built_with_the_setuptools_that_is_pinned() -> None:
+def test_what_stands_in_two_places_is_the_same() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     [setuptools] = settings["build-system"]["requires"]
     assert setuptools in requirement_lines("requirements-dev.txt")
 
-
-def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
     source = (ROOT / "xla_backend" / "__init__.py").read_text(encoding="utf-8")
     [version] = re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert next(heading for heading in headings if heading != "Unreleased") == version
 
-
-def test_commits_are_checked_with_the_same_ruff() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     [ruff] = hooks["repos"]
     assert f"ruff=={ruff['rev'].removeprefix('v')}" in requirement_lines("requirements-dev.txt")

@@ -38,7 +38,6 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: Fak
     expect(tokens).to_have_count(6)
     expect(window.at("#story")).not_to_be_visible()
     padding = re.search(r"(\d+)\s+padding", window.text("#report .shape .legend"))
-    assert padding is not None
     expect(window.at("#tokens .slot-padding")).to_have_count(int(padding[1]))
     expect(window.at("#tokens .token.given")).to_have_count(12)
 

@@ -201,7 +201,7 @@ def test_models_lists_what_can_be_loaded(run: Run) -> None:
     assert len(done.stdout.splitlines()) == len(objects)
 
 
-def test_a_form_is_given_by_its_kind(tmp_path: Path) -> None:
+def test_a_form_and_options_that_can_be_repeated_are_read(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text('{"type": "null"}')
     for words, form in (
         (["--choice", "a", "--choice", "b"], {"choice": ["a", "b"]}),
@@ -214,8 +214,6 @@ def test_a_form_is_given_by_its_kind(tmp_path: Path) -> None:
         assert options.to_dict()["grammar"] == form
         assert GenerationOptions.from_dict(options.to_dict()) == options
 
-
-def test_options_that_can_be_repeated() -> None:
     words = ["--stop", "\n", "--logit-bias", "198=-100", "--stop", "end", "--logit-bias", "7=0.5"]
     numbers = ["--min-p", "0.1", "--frequency-penalty", "-0.5"]
     options = _options(_parser().parse_args(["generate", *words, *numbers, "hello"]))

@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from tests.playground.api_page import ApiPage, api_page
+from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import TOKENS_A_WORD, FakeTokenizer
 from xla_backend import Message
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
@@ -210,21 +210,17 @@ FORM = {"type": "json_schema", "schema": SCHEMA}
 
 
 @pytest.mark.parametrize(
-    "asked", [{"output_config": {"format": FORM, "effort": "low"}}, {"output_format": FORM}]
+    ("path", "asked"),
+    [
+        ("messages", {"messages": HELLO, "output_config": {"format": FORM, "effort": "low"}}),
+        ("messages", {"messages": HELLO, "output_format": FORM, "thinking": {"type": "adaptive"}}),
+        ("responses", {"input": "a", "text": {"format": FORM | {"name": "a", "strict": True}}}),
+    ],
 )
-def test_a_message_follows_a_schema(page: ApiPage, asked: dict[str, Any]) -> None:
-    body = {"messages": HELLO, "thinking": {"type": "adaptive"}, **asked}
-    httpx.post(f"{page.api}/messages", json=body).raise_for_status()
+def test_an_answer_follows_a_schema(page: ApiPage, path: str, asked: dict[str, Any]) -> None:
+    httpx.post(f"{page.api}/{path}", json=asked).raise_for_status()
     [(_, _, options, _)] = page.backend.asked
     assert options.to_dict()["grammar"] == {"json_schema": SCHEMA}
-
-
-def test_the_key_may_come_as_anthropic_sends_it() -> None:
-    with api_page(password="sesame") as page:
-        url = f"{page.api}/messages"
-        for key, status in (("sesame", 200), ("open", 401)):
-            answer = httpx.post(url, json={"messages": HELLO}, headers={"x-api-key": key})
-            assert answer.status_code == status
 
 
 # --- both -----------------------------------------------------------------------------------------
@@ -306,7 +302,9 @@ def test_others_go_on_while_a_prompt_is_tokenized(
 # --- llama.cpp's ----------------------------------------------------------------------------------
 
 
-def test_tokens_are_told_as_llama_cpp_and_vllm_do(page: ApiPage) -> None:
+def test_tokens_and_the_server_are_told_as_llama_cpp_and_vllm_do(
+    page: ApiPage, client: openai.OpenAI
+) -> None:
     def ask(path: str, body: dict[str, Any]) -> dict[str, Any]:
         return httpx.post(f"{page.url}/{path}", json=body).json()
 
@@ -317,8 +315,6 @@ def test_tokens_are_told_as_llama_cpp_and_vllm_do(page: ApiPage) -> None:
     assert ask("detokenize", {"tokens": [0, 1]})["content"] == " there was"
     assert "content is missing" in ask("tokenize", {})["error"]["message"]
 
-
-def test_the_server_is_described_as_llama_cpp_does(page: ApiPage, client: openai.OpenAI) -> None:
     props = httpx.get(f"{page.url}/props").json()
     assert {"default_generation_settings", "total_slots", "chat_template"} <= set(props)
     page.backend.hold("end")

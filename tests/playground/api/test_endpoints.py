@@ -49,7 +49,9 @@ def client(site: ApiPage) -> Client:
     return Client(site.url, verbose=False)
 
 
-def test_the_first_call_misses_and_the_second_hits(client: Client) -> None:
+def test_the_first_call_misses_the_second_hits_and_both_are_the_command_line_s_json(
+    client: Client,
+) -> None:
     # Four beams: no larger function is there that could serve instead.
     first = client.predict(prompt="The wind", max_new_tokens=20, num_beams=4, api_name="/generate")
     second = client.predict(
@@ -66,12 +68,13 @@ def test_the_first_call_misses_and_the_second_hits(client: Client) -> None:
     assert second["new_tokens"] <= 25
     assert second["timing"]["compile_s"] == 0.0
 
-
-def test_the_answer_is_the_command_line_s_json(client: Client) -> None:
     answer = client.predict(prompt="The wind", max_new_tokens=7, api_name="/generate")
     assert set(answer) == set(GENERATED)
     assert answer["model"] == "gpt2-stories"
     assert set(answer["timing"]) == set(TIMES)
+
+    listed = {model["name"]: model for model in client.predict(api_name="/models")}
+    assert listed == {info.name: dataclasses.asdict(info) for info in MODELS}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_a_comparison_finds_mistakes_before_it_starts(
         client.predict(**{"prompt": "Once", **arguments}, api_name="/compare")
 
 
-def test_the_endpoints_say_what_they_take(client: Client) -> None:
+def test_the_endpoints_say_what_they_take_and_are_described(client: Client, site: ApiPage) -> None:
     described = client.view_api(return_format="dict", print_info=False)
     assert set(described["named_endpoints"]) == {f"/{name}" for name in ENDPOINTS}
     assert described["unnamed_endpoints"] == {}
@@ -151,8 +154,6 @@ def test_the_endpoints_say_what_they_take(client: Client) -> None:
         "language": "",
     }
 
-
-def test_the_endpoints_are_described(client: Client, site: ApiPage) -> None:
     described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     for name, endpoint in described.items():
         assert len(endpoint["description"]) > 30, name
@@ -228,11 +229,6 @@ def test_a_prediction_comes_true(client: Client) -> None:
     assert entry["first_call"]["cache"] == "miss"
     with pytest.raises(AppError, match="num_beams must be from 1 to 8"):
         client.predict(prompt="x", num_beams=9, api_name="/predict")
-
-
-def test_the_models_are_the_command_line_s_json(client: Client) -> None:
-    listed = {model["name"]: model for model in client.predict(api_name="/models")}
-    assert listed == {info.name: dataclasses.asdict(info) for info in MODELS}
 
 
 def test_shapes_are_made_ahead(client: Client, site: ApiPage) -> None:
@@ -323,18 +319,12 @@ def over_http(site: ApiPage, endpoint: str, **parameters: Any) -> tuple[str, Any
     return events(site, endpoint, **parameters)[-1]
 
 
-def test_named_parameters_over_plain_http(site: ApiPage) -> None:
+def test_odd_requests_over_plain_http_are_answered(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="The wind", max_new_tokens=7)
     assert event == "complete"
     assert data[0]["new_tokens"] >= 1
-
-
-def test_lone_surrogates_are_no_accident(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="a \ud800 b", max_new_tokens=7)
     assert event == "complete" or "prompt" in json.dumps(data).lower()
-
-
-def test_a_megabyte_of_text_is_refused_in_words(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="word " * 210_000, max_new_tokens=7)
     assert event == "error"
     assert "The prompt has 1,050,000 bytes; at most 65,536 are allowed" in json.dumps(data)

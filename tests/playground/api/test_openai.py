@@ -36,12 +36,17 @@ CHAT: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 16}
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_models_are_those_of_the_page(client: openai.OpenAI) -> None:
+def test_models_are_those_of_the_page_and_others_are_not_found(client: openai.OpenAI) -> None:
     assert {model.id for model in client.models.list()} == {info.name for info in MODELS}
     one = client.models.retrieve("openai-community/gpt2")
     assert (one.id, one.object, one.owned_by) == ("openai-community/gpt2", "model", "hub")
     with pytest.raises(openai.NotFoundError, match="There is no model 'none'"):
         client.models.retrieve("none")
+
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(**{**CHAT, "model": "none"})
+    error: Any = caught.value.body
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
 
 
 def test_a_chat_is_answered_and_counted(page: ApiPage, client: openai.OpenAI) -> None:
@@ -190,7 +195,9 @@ def test_prompt_lookup_is_asked_for_and_told(page: ApiPage, client: openai.OpenA
         )
 
 
-def test_nothing_asked_is_openai_s_default(page: ApiPage, client: openai.OpenAI) -> None:
+def test_nothing_asked_is_openai_s_default_and_prompt_lookup_is_asked_for(
+    page: ApiPage, client: openai.OpenAI
+) -> None:
     client.completions.create(model=MODEL, prompt="Once")
     client.completions.create(model=MODEL, prompt="Once")
     client.completions.create(model=MODEL, prompt="Once", extra_body={"num_beams": 2})
@@ -198,6 +205,9 @@ def test_nothing_asked_is_openai_s_default(page: ApiPage, client: openai.OpenAI)
     assert (one.max_new_tokens, one.temperature, one.top_p, one.top_k) == (16, 1.0, 1.0, 0)
     assert one.seed != other.seed
     assert beams.temperature == 0.0
+
+    answer = client.completions.create(model=MODEL, prompt=["Once"] * 20)
+    assert len(answer.choices) == 20
 
 
 def test_a_model_is_sampled_as_its_makers_say_unless_asked_otherwise(
@@ -260,15 +270,13 @@ def test_a_prompt_is_text_or_token_ids(
     assert {str(each) for _, each, _, _ in page.backend.asked} == {str(each) for each in asked}
 
 
-def test_logprobs_of_a_chat(client: openai.OpenAI) -> None:
+def test_logprobs_come_in_the_form_of_each_address(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(**CHAT, logprobs=True, top_logprobs=3)
     tokens = answer.choices[0].logprobs.content
     assert [token.token for token in tokens] == [" there", " was", " a"]
     assert bytes(tokens[0].bytes) == b" there"
     assert tokens[0].logprob == -0.5
 
-
-def test_logprobs_of_a_completion(client: openai.OpenAI) -> None:
     [choice] = client.completions.create(model=MODEL, prompt="Once", logprobs=2).choices
     assert choice.logprobs.tokens == [" there", " was", " a"]
     assert choice.logprobs.text_offset == [0, 6, 10]
@@ -304,11 +312,6 @@ def test_logprobs_of_a_completion_may_be_a_truth_value(
     assert (said is None) == (told is None)
     if told:
         assert {len(each) for each in said["top_logprobs"]} == {told}
-
-
-def test_twenty_prompts_are_taken_at_once(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model=MODEL, prompt=["Once"] * 20)
-    assert len(answer.choices) == 20
 
 
 @pytest.mark.parametrize(
@@ -559,16 +562,6 @@ def test_a_form_is_asked_for_as_other_servers_have_it(
     assert [options.to_dict()["grammar"] for _, _, options, _ in page.backend.asked] == [form, form]
 
 
-def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> None:
-    form = {"format": {"type": "json_schema"} | NAMED}
-    client.responses.create(model=MODEL, input="a", text=form)  # type: ignore[call-overload]
-    output = {"type": "json_schema", "schema": SCHEMA}
-    body = {"model": MODEL, "messages": HELLO, "max_tokens": 9, "output_format": output}
-    assert httpx.post(f"{client.base_url}messages", json=body).status_code == 200
-    forms = [options.to_dict()["grammar"] for _, _, options, _ in page.backend.asked]
-    assert forms == [{"json_schema": SCHEMA}] * 2
-
-
 def test_others_are_answered_while_a_grammar_is_checked(
     client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -708,13 +701,6 @@ def test_what_is_wrong_with_a_transcription_is_said(
         client.audio.transcriptions.create(
             **{"model": "openai/whisper-tiny", "file": file, **fields}
         )
-
-
-def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
-        client.chat.completions.create(**{**CHAT, "model": "none"})
-    error: Any = caught.value.body
-    assert (error["code"], error["param"]) == ("model_not_found", "model")
 
 
 @pytest.mark.parametrize(
@@ -869,6 +855,10 @@ def test_the_key_is_the_password() -> None:
     with api_page(password="sesame") as page:
         right = openai.OpenAI(base_url=page.api, api_key="sesame", max_retries=0)
         assert right.chat.completions.create(**CHAT).choices
+        for key, status in (("sesame", 200), ("open", 401)):  # as Anthropic's clients send it
+            headers = {"x-api-key": key}
+            answer = httpx.post(f"{page.api}/messages", json={"messages": HELLO}, headers=headers)
+            assert answer.status_code == status
         wrong = right.with_options(api_key="open")
         with pytest.raises(openai.AuthenticationError) as caught:
             wrong.models.list()

@@ -286,9 +286,7 @@ def test_routes_that_the_page_does_not_use_are_closed(http: httpx.Client) -> Non
     ):
         assert http.get(path).status_code == 404, path
 
-
-def test_the_panel_about_the_api_hears_that_nothing_was_counted(http: httpx.Client) -> None:
-    """A 404 there is a mistake in the browser's console of everybody who opens the panel."""
+    # A 404 there is a mistake in the browser's console of everybody who opens the panel.
     answer = http.get("/monitoring/summary")
     assert (answer.status_code, answer.json()) == (200, {"functions": {}})
     assert http.post("/monitoring/summary").status_code == 404

@@ -161,6 +161,9 @@ def test_a_form_with_tokens_that_no_text_has_is_not_taken(folder: Path) -> None:
     for marker, is_own in (("<|act|>", True), ("<|turn|>", False)):
         (folder / "chat_template.jinja").write_text(OWN.replace("<|tool_call|>", marker))
         assert (Tokenizer.load(folder).tool_format.marker == marker) is is_own
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('never') }}")
+    with pytest.raises(InvalidRequest, match="chat template refuses these messages: never"):
+        Tokenizer.load(folder).encode(question("Who?"))
 
 
 def test_tokens_of_calls_are_text(tmp_path: Path) -> None:
@@ -171,13 +174,6 @@ def test_tokens_of_calls_are_text(tmp_path: Path) -> None:
     assert tokenizer.decode(ids) == "".join(names[:-1])
     texts = tokenizer.vocabulary_bytes(max(ids) + 1)
     assert [texts[id].decode() for id in ids] == [*names[:-1], ""]
-
-
-@pytest.mark.parametrize("folder", ["chat_template.jinja"], indirect=True)
-def test_a_template_that_refuses_says_why(folder: Path) -> None:
-    (folder / "chat_template.jinja").write_text("{{ raise_exception('never') }}")
-    with pytest.raises(InvalidRequest, match="chat template refuses these messages: never"):
-        Tokenizer.load(folder).encode(question("Who?"))
 
 
 @pytest.mark.parametrize("folder", ["chat_template.jinja"], indirect=True)

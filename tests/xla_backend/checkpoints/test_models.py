@@ -5,8 +5,6 @@ import json
 import pickle
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from tests import checkpoints, gguf_files
 from tests.hub import HUB_MODEL, Hub, hub_with
+from tests.program import python
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
@@ -102,8 +101,7 @@ def test_importing_and_listing_is_light():
         "heavy = {'transformers', 'httpx2', 'tensorflow', 'keras', 'h5py'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
-    root = Path(__file__).resolve().parents[3]
-    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+    python(code)
 
 
 # Bundled models and folders
@@ -147,27 +145,29 @@ def test_a_folder_that_cannot_be_used_can_be_listed(made: Path, tmp_path: Path):
     assert folder_info(str(tmp_path)).family == "decoder-only"
 
 
-def test_a_bundled_model_is_located(registry: Registry, bundled: Path):
+def test_a_bundled_model_is_located_also_without_a_generation_config(
+    registry: Registry, bundled: Path
+) -> None:
     files = registry.locate("gpt2-stories")
     assert files.folder == bundled / "gpt2-stories"
     assert files.info.source == "bundled"
     assert files.info.description == registry.list()[0].description
 
-
-def test_without_generation_config_the_config_stands_in(registry: Registry, bundled: Path):
     (bundled / "gpt2-stories" / "generation_config.json").unlink()
     files = registry.locate("gpt2-stories")
     assert files.generation_config.eos_token_id == files.config.eos_token_id
 
 
-def test_relative_and_home_folders(registry: Registry, made: Path, monkeypatch: pytest.MonkeyPatch):
+def test_folders_are_relative_at_home_or_forbidden_and_a_file_is_none(
+    registry: Registry, made: Path, monkeypatch: pytest.MonkeyPatch, bundled: Path
+) -> None:
     monkeypatch.chdir(made)
     monkeypatch.setenv("HOME", str(made))
     for name in ("gpt2", "./gpt2", "~/gpt2", "../" + made.name + "/gpt2", "gpt2/"):
         assert registry.locate(name).config.model_type == "gpt2"
+    with pytest.raises(ModelUnavailable, match="is a file; give the folder"):
+        registry.locate(str(made / "gpt2" / "model.safetensors"))
 
-
-def test_folders_can_be_forbidden(bundled: Path, made: Path):
     registry = Registry(bundled_folder=bundled, allow_folders=False)
     for name in (str(made / "gpt2"), "../demo_models/gpt2-stories", str(bundled), "/etc"):
         with pytest.raises(ModelUnavailable, match="there is no model") as caught:
@@ -282,11 +282,6 @@ def test_a_broken_generation_config_is_named(
         assert content.startswith('{"')  # JSON whose odd values Transformers lets pass
 
 
-def test_a_file_is_not_a_folder(registry: Registry, made: Path):
-    with pytest.raises(ModelUnavailable, match="is a file; give the folder"):
-        registry.locate(str(made / "gpt2" / "model.safetensors"))
-
-
 # The Hub
 
 
@@ -319,23 +314,16 @@ def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _point_client_at(f"http://127.0.0.1:{port}", tmp_path / "cache", monkeypatch)
 
 
-def test_the_hub_has_the_model_of_a_package_that_is_not_there(
+def test_the_hub_has_the_model_of_a_package_that_is_not_there_and_it_comes_first(
     bundled: Path, hub: type[Hub]
 ) -> None:
-    hub.repository = "HuggingFaceTB/SmolLM2-135M-Instruct"
-    files = Registry([PACKAGED_MODEL], bundled_folder=bundled).locate(PACKAGED_MODEL)
-    assert (files.info.name, files.info.source) == (PACKAGED_MODEL, "hub")
-    assert "models--HuggingFaceTB--SmolLM2-135M-Instruct" in files.folder.parts
-
-
-def test_the_model_of_a_package_comes_first_where_the_hub_s_cache_has_it(
-    bundled: Path, hub: type[Hub]
-) -> None:
-    """As on a Space, whose cache is filled beforehand."""
     hub.repository = "HuggingFaceTB/SmolLM2-135M-Instruct"
     registry = Registry(bundled_folder=bundled)
     assert registry.list()[0].name == DEFAULT_MODEL
-    registry.locate(PACKAGED_MODEL)
+    files = registry.locate(PACKAGED_MODEL)
+    assert (files.info.name, files.info.source) == (PACKAGED_MODEL, "hub")
+    assert "models--HuggingFaceTB--SmolLM2-135M-Instruct" in files.folder.parts
+    # It comes first, as on a Space, whose cache is filled beforehand.
     first = registry.list()[0]
     assert (first.name, first.source, first.on_disk) == (PACKAGED_MODEL, "hub", True)
     assert [info.name for info in registry.list() if info.source == "hub" and info.on_disk] == [
@@ -564,20 +552,20 @@ def test_a_download_that_breaks_off_keeps_whole_files(registry: Registry, hub: t
     ).read_bytes()
 
 
-def test_one_weight_format_is_fetched(registry: Registry, hub: type[Hub], tmp_path: Path):
-    hub.hidden = frozenset({"model.safetensors"})
-    registry.locate(HUB_MODEL)
-    assert "tf_model.h5" in hub.requested
-    assert not {"pytorch_model.bin", "flax_model.msgpack"} & set(hub.requested)
-
-
-def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[Hub]):
+def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[Hub]) -> None:
     (hub.folder / "model.safetensors").rename(hub.folder / "model-00001-of-00001.safetensors")
     index = {"weight_map": {"wte.weight": "model-00001-of-00001.safetensors"}}
     (hub.folder / "model.safetensors.index.json").write_text(json.dumps(index))
     registry.locate(HUB_MODEL)
     assert {"model.safetensors.index.json", "model-00001-of-00001.safetensors"} < set(hub.requested)
     assert "tf_model.h5" not in hub.requested
+
+
+def test_one_weight_format_is_fetched(registry: Registry, hub: type[Hub]) -> None:
+    hub.hidden = frozenset({"model.safetensors"})
+    registry.locate(HUB_MODEL)
+    assert "tf_model.h5" in hub.requested
+    assert not {"pytorch_model.bin", "flax_model.msgpack"} & set(hub.requested)
 
 
 def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
@@ -607,16 +595,15 @@ def test_the_hub_s_refusal_is_passed_on(
 
 
 @pytest.mark.usefixtures("no_network")
-def test_without_a_network_the_error_says_what_to_do(registry: Registry):
+def test_without_a_network_or_offline_the_error_says_what_to_do(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ModelUnavailable, match="the Hugging Face Hub cannot be reached") as caught:
         registry.locate(HUB_MODEL)
     assert "choose a model that is here: a-model-with-a-card, gpt2-stories" in str(caught.value)
     with pytest.raises(ModelUnavailable, match=f"`hf download {HUB_MODEL}` and give its folder"):
         Registry(bundled_folder=Path("/nowhere")).locate(HUB_MODEL)
 
-
-@pytest.mark.usefixtures("no_network")
-def test_offline_mode_is_named(registry: Registry, monkeypatch: pytest.MonkeyPatch):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

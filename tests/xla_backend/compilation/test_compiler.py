@@ -52,7 +52,9 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-def test_a_compiled_function_is_stored_and_then_taken_from_the_store(store: Store) -> None:
+def test_a_compiled_function_is_stored_and_then_taken_from_the_store_where_there_is_one(
+    store: Store,
+) -> None:
     compiler = Compiler(store)
     first = function("compiler_test_stored")
     assert not compiler.trace(first)
@@ -73,8 +75,6 @@ def test_a_compiled_function_is_stored_and_then_taken_from_the_store(store: Stor
     assert store.names() == names
     assert xla_folder.collect("compiler_test_stored") == {}
 
-
-def test_without_a_store_everything_is_made_anew() -> None:
     compiler = Compiler(None)
     traced = function("compiler_test_no_store")
     assert not compiler.trace(traced)

@@ -40,7 +40,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 # --- entries --------------------------------------------------------------------------------------
 
 
-def test_an_entry_is_what_was_saved(opened: Store) -> None:
+def test_an_entry_is_what_was_saved_until_it_is_removed(opened: Store) -> None:
     assert opened.load("one") is None
     assert not opened.holds("one")
     assert opened.save("one", DESCRIPTION, BLOBS)
@@ -51,6 +51,15 @@ def test_an_entry_is_what_was_saved(opened: Store) -> None:
     assert opened.names() == ["nothing", "one"]
     assert opened.save("one", {}, BLOBS[:1]), "replaced"
     assert Store(opened.root).load("one") == ({}, BLOBS[:1])
+
+    for name in ("one", "two", "three"):
+        opened.save(name, DESCRIPTION, BLOBS)
+    opened.write_history("auto", {"a": 1})
+    assert opened.clear(["two", "none of this name"]) == 1
+    assert opened.names() == ["one", "three"]
+    assert opened.clear() == 2
+    assert opened.names() == []
+    assert opened.read_history("auto") == {"a": 1}, "what calls took is no compiled function"
 
 
 def test_readers_see_whole_entries_while_others_write(opened: Store) -> None:
@@ -65,7 +74,6 @@ def test_readers_see_whole_entries_while_others_write(opened: Store) -> None:
         writer.start()
     while any(writer.is_alive() for writer in writers):
         found = opened.load("one")
-        assert found is not None
         assert set(b"".join(found[1])) == {ord(found[0]["letter"])}
     for writer in writers:
         writer.join()
@@ -73,24 +81,22 @@ def test_readers_see_whole_entries_while_others_write(opened: Store) -> None:
     assert not list(opened.folder.glob(".*"))
 
 
-def test_a_write_that_is_cut_short_leaves_what_was_there(
+def test_unfinished_files_of_others_go_and_a_write_cut_short_leaves_what_was_there(
     opened: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened.save("one", DESCRIPTION, BLOBS)
-    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        opened.save("one", {}, [b"other"])
-    assert opened.load("one") == (DESCRIPTION, BLOBS)
-    assert [path.name for path in opened.folder.iterdir()] == ["one.entry"]
-
-
-def test_files_that_a_killed_process_left_unfinished_go_after_a_while(opened: Store) -> None:
     old, fresh = opened.folder / ".writing-old", opened.folder / ".writing-fresh"
     old.write_bytes(b"half")
     fresh.write_bytes(b"half")
     os.utime(old, (time.time() - 2 * store.LEFTOVER_S,) * 2)
     opened.save("one", DESCRIPTION, BLOBS)
     assert (old.exists(), fresh.exists()) == (False, True)
+
+    opened.save("one", DESCRIPTION, BLOBS)
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        opened.save("one", {}, [b"other"])
+    assert opened.load("one") == (DESCRIPTION, BLOBS)
+    assert [path.name for path in opened.folder.iterdir()] == ["one.entry"]
 
 
 def a_folder(path: Path) -> None:
@@ -132,17 +138,6 @@ def test_damage_is_logged_and_set_aside(
     assert len(list((opened.root / "damaged").iterdir())) == 1
     assert opened.save("one", DESCRIPTION, BLOBS)
     assert opened.load("one") == (DESCRIPTION, BLOBS)
-
-
-def test_forget_removes_some_or_all(opened: Store) -> None:
-    for name in ("one", "two", "three"):
-        opened.save(name, DESCRIPTION, BLOBS)
-    opened.write_history("auto", {"a": 1})
-    assert opened.clear(["two", "none of this name"]) == 1
-    assert opened.names() == ["one", "three"]
-    assert opened.clear() == 2
-    assert opened.names() == []
-    assert opened.read_history("auto") == {"a": 1}, "what calls took is no compiled function"
 
 
 # --- the bound ------------------------------------------------------------------------------------

@@ -75,14 +75,12 @@ def assert_computes(function: TracedFunction, size: int = 3) -> None:
     np.testing.assert_array_equal(result.parts, np.outer([2.0, 4.0], np.ones(size)))
 
 
-def test_one_trace_serves_every_size() -> None:
+def test_one_trace_serves_every_size_and_reads_variables_anew() -> None:
     function = traced("jit_test_sizes", weights())
     for size in (3, 1, 8, 3):
         assert_computes(function, size)
     assert [spec.shape.as_list() for spec in function.output_specs.parts] == [[None], [None]]
 
-
-def test_variables_are_read_anew_at_each_call() -> None:
     values = weights()
     function = traced("jit_test_variables", values)
     assert_computes(function)
@@ -119,7 +117,7 @@ def test_definitions_do_not_depend_on_what_was_traced_before() -> None:
     assert_computes(second)
 
 
-def test_a_definition_runs_where_it_was_not_traced() -> None:
+def test_a_definition_runs_where_it_was_not_traced_if_its_variables_are_there() -> None:
     definition = traced("jit_test_adopted", weights()).definition
     vector = tf.TensorSpec([None], tf.float32)
     other = TracedFunction(
@@ -135,8 +133,6 @@ def test_a_definition_runs_where_it_was_not_traced() -> None:
     assert_computes(other)
     assert other.output_specs.sums.shape.as_list() == [None]
 
-
-def test_a_definition_that_reads_unknown_variables_is_refused() -> None:
     definition = traced("jit_test_unknown", weights()).definition
     other = TracedFunction("jit_test_unknown", lambda: None, [], {}, Pair(0, [0, 0]))
     with pytest.raises(KeyError, match="scale"):

@@ -105,7 +105,7 @@ def test_jobs_with_and_without_patience_can_be_cancelled(work: Background) -> No
     assert len(urgent.began) == 2
 
 
-def test_without_a_job_there_is_no_thread() -> None:
+def test_without_a_job_there_is_no_thread_and_a_dropped_queue_goes_away() -> None:
     threads = threading.active_count()
     made = Background()
     with made.request():
@@ -113,6 +113,10 @@ def test_without_a_job_there_is_no_thread() -> None:
     made.cancel()
     made.stop()
     assert threading.active_count() == threads
+
+    made = weakref.ref(Background())
+    gc.collect()
+    assert made() is None
 
 
 def test_no_step_begins_while_a_request_runs_or_soon_after(work: Background) -> None:
@@ -175,9 +179,7 @@ def test_a_job_that_waits_or_runs_is_not_added_again(work: Background) -> None:
     assert len(first.began) == 4
 
 
-def test_cancel_drops_what_waits_and_ends_what_runs_before_its_next_step(
-    work: Background,
-) -> None:
+def test_cancel_ends_what_waits_or_runs_before_its_next_step(work: Background) -> None:
     first, other, later = Steps(), Steps(), Steps()
     first.go_on.clear()
     work.add("first", first)
@@ -192,8 +194,6 @@ def test_cancel_drops_what_waits_and_ends_what_runs_before_its_next_step(
     settle(work)
     assert len(later.began) == 2, "what comes afterwards is not cancelled"
 
-
-def test_cancel_ends_a_job_that_waits_for_an_idle_moment(work: Background) -> None:
     job = Steps()
     with work.request():
         work.add("job", job)
@@ -249,12 +249,6 @@ def test_every_change_is_told() -> None:
     assert ["one", "two"] in seen
     assert ["two"] in seen
     assert seen[-1] == []
-
-
-def test_a_dropped_queue_of_jobs_goes_away() -> None:
-    made = weakref.ref(Background())
-    gc.collect()
-    assert made() is None
 
 
 def test_a_process_ends_in_peace_in_the_middle_of_a_job() -> None:

@@ -168,7 +168,6 @@ def test_a_run_that_was_stopped_is_not_counted(steps: Steps) -> None:
             stream.stop()
             gate.open()
             stopped = stream.read_all()
-            assert stopped is not None
             assert stopped.finish == "stopped"
             after = engine.cached_functions()[-1]
             assert (after.hits, after.cached) == (before.hits + 1, before.cached)

@@ -205,7 +205,6 @@ def test_a_stop_ends_it_after_the_window_under_way(
     stream.stop()
     second.open()
     assert [window.text for window in stream] == [window.text for window in whole.windows[:2]]
-    assert stream.result is not None
     assert (stream.result.finish, len(stream.result.windows)) == ("stopped", 2)
     assert stream.result.audio_s == whole.windows[1].end_s
     assert whole.finish == "length"

@@ -55,14 +55,12 @@ def test_a_prompt_is_tokenized_once_whatever_the_options(
         vocabulary.asked(rules, TextRequest("m", long, OPTIONS))
 
 
-def test_what_is_no_prompt_is_not_tokenized(vocabulary: Vocabulary, letters: Letters) -> None:
+def test_what_is_no_prompt_or_long_is_not_kept(vocabulary: Vocabulary, letters: Letters) -> None:
     for prompt in ("", " \n", ["Once"], None):
         with pytest.raises(InvalidRequest):
             vocabulary.asked(BucketRules(), TextRequest("m", prompt, OPTIONS))
     assert letters.asked == []
 
-
-def test_a_prompt_of_any_length_is_not_kept(letters: Letters) -> None:
     encoder, long = PromptEncoder(letters), "a" * (REMEMBERED_LENGTH + 1)
     assert encoder.encode(long) == encoder.encode(long) == tuple(range(len(long)))
     assert letters.asked == [long, long]

@@ -207,13 +207,7 @@ def test_what_is_sampled_validates(name: str) -> None:
     assert validated > 20
 
 
-def test_the_other_answer_may_have_a_form() -> None:
-    free = made(GENERIC, answer=Grammar.choice(["yes", "no"]))
-    for text, is_one in (("yes", True), ("It rains.", False), (GENERIC.write(CALL), True)):
-        assert (refused_at(free, SMALL, text) is None) is is_one
-
-
-def test_several_calls_are_read_one_after_the_other() -> None:
+def test_several_calls_are_read_one_after_the_other_and_the_other_answer_may_have_a_form() -> None:
     text = "\n".join([GENERIC.write(CALL)] * 2)
     assert refused_at(made(GENERIC, several=True), SMALL, text) is None
     assert refused_at(made(GENERIC), SMALL, text) is not None
@@ -221,6 +215,10 @@ def test_several_calls_are_read_one_after_the_other() -> None:
     assert (said, len(reader.calls), reader.has_called) == ("", 2, True)
     assert len({call.id for call in reader.calls}) == 2
     assert read(None, text, 4)[0] == text
+
+    free = made(GENERIC, answer=Grammar.choice(["yes", "no"]))
+    for text, is_one in (("yes", True), ("It rains.", False), (GENERIC.write(CALL), True)):
+        assert (refused_at(free, SMALL, text) is None) is is_one
 
 
 @pytest.mark.parametrize(

@@ -126,14 +126,11 @@ def test_kernels_tell_layer_part_and_line(seen: Inspection, small_gpt2: Path) ->
             assert f".h.{kernel.layer}." in weight or kernel.layer is None
 
 
-def test_keys_in_the_store_are_listed(inspector: Inspector, identity: str) -> None:
+def test_keys_in_the_store_are_listed_and_others_are_refused(
+    inspector: Inspector, identity: str, small_gpt2: Path
+) -> None:
     assert inspector.keys(identity) == [KEY]
     assert inspector.keys("0" * 20) == []
-
-
-def test_what_is_not_there_is_refused(
-    inspector: Inspector, small_gpt2: Path, identity: str
-) -> None:
     with pytest.raises(InvalidRequest, match="generate a text"):
         inspector.inspect(str(small_gpt2), identity, CacheKey(16, 2, 8))
 

@@ -46,17 +46,15 @@ def test_every_prompt_fits_its_key_and_default_keys_are_few() -> None:
         assert tokens <= key.max_new_tokens < max(2 * tokens, 17)
         assert key.num_beams == 3
 
+    key = CacheKey(padded_length=16, num_beams=4, max_new_tokens=32)
+    assert str(key) == "padded 16 · beams 4 · new 32"
+    assert key.to_dict() == {"padded_length": 16, "num_beams": 4, "max_new_tokens": 32}
+    assert CacheKey(**key.to_dict()) == key
+    assert len({key, CacheKey(16, 4, 32)}) == 1
+
 
 @pytest.mark.parametrize("sizes", [(), (0, 8), (-4,), (16, 8), (8, 8)])
 @pytest.mark.parametrize("name", ["padded_lengths", "max_new_tokens"])
 def test_rules_that_make_no_sense_are_refused_by_name(name: str, sizes: tuple) -> None:
     with pytest.raises(InvalidRequest, match=name):
         BucketRules(**{name: sizes})
-
-
-def test_a_key_shows_itself_in_words_and_as_json() -> None:
-    key = CacheKey(padded_length=16, num_beams=4, max_new_tokens=32)
-    assert str(key) == "padded 16 · beams 4 · new 32"
-    assert key.to_dict() == {"padded_length": 16, "num_beams": 4, "max_new_tokens": 32}
-    assert CacheKey(**key.to_dict()) == key
-    assert len({key, CacheKey(16, 4, 32)}) == 1

@@ -88,8 +88,6 @@ def test_messages_show_the_value_but_never_much_of_it() -> None:
     assert "..." in refusal(early_stopping=[1] * 1000)
     assert "nan" in refusal(temperature=float("nan"))
 
-
-def test_early_stopping_is_true_false_or_never() -> None:
     for value in (None, 1, 0, "always", "True", 1.0, HUGE):
         assert "early_stopping" in refusal(early_stopping=value)
 
@@ -156,11 +154,15 @@ def test_options_survive_json() -> None:
         GenerationOptions.from_dict({3: "names can be anything"})
 
 
-def test_biases_are_pairs_sorted_by_token() -> None:
+def test_biases_are_pairs_sorted_by_token_and_stop_strings_one_or_several() -> None:
     options = GenerationOptions(logit_bias={9: 1, "3": -100, np.int64(4): 0.5})
     assert options.logit_bias == ((3, -100.0), (4, 0.5), (9, 1.0))
     assert hash(options) == hash(GenerationOptions(logit_bias={"3": -100.0, "9": 1, "4": 0.5}))
     assert options.replace(seed=1).logit_bias == options.logit_bias
+
+    assert GenerationOptions(stop="The end").stop == ("The end",)
+    assert GenerationOptions(stop=["b", "a", "b"]).stop == ("b", "a")
+    assert hash(GenerationOptions(stop=["a"])) == hash(GenerationOptions(stop="a"))
 
 
 @pytest.mark.parametrize(
@@ -185,12 +187,6 @@ def test_biases_are_pairs_sorted_by_token() -> None:
 )
 def test_biases_that_make_no_sense_are_refused(value: Any, sentence: str) -> None:
     assert sentence in refusal(logit_bias=value)
-
-
-def test_stop_strings_are_given_as_one_or_several() -> None:
-    assert GenerationOptions(stop="The end").stop == ("The end",)
-    assert GenerationOptions(stop=["b", "a", "b"]).stop == ("b", "a")
-    assert hash(GenerationOptions(stop=["a"])) == hash(GenerationOptions(stop="a"))
 
 
 @pytest.mark.parametrize(

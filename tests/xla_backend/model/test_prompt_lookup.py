@@ -73,7 +73,6 @@ def both(engine: Backend, model: str, prompt: TokenIds, **options: Any) -> Gener
     stream = engine.stream(model, prompt, wanted, cache_salt="fast")
     chunks = list(stream)
     fast = stream.result
-    assert fast is not None
     assert (ids(fast), fast.text, fast.finish) == (ids(without), without.text, without.finish)
     assert "".join(chunks) == fast.text
     assert [token.logprob for token in fast.tokens] == pytest.approx(

@@ -231,22 +231,20 @@ def test_texts_side_by_side_are_filtered_as_each_alone(filter_scores: Callable) 
         np.testing.assert_array_equal(together[row], alone[0])
 
 
-def test_filters_take_equal_scores(filter_scores: Callable) -> None:
+def test_filters_take_equal_scores_and_those_of_every_size_and_sign(
+    filter_scores: Callable,
+) -> None:
     for value in (0.0, -7.25, 1e20):
         scores = np.full((ROWS, VOCABULARY), value, np.float32)
         for options in ({"top_k": 1}, {"top_p": 0.1}, {"top_k": 3, "top_p": 0.5}, {}):
             assert (filter_scores(scores, **options) > FILTERED).all()
 
-
-def test_filters_take_both_zeros_for_the_same_score(filter_scores: Callable) -> None:
     scores = np.full((ROWS, VOCABULARY), -1.0, np.float32)
     scores[:, 4], scores[:, 9], scores[:, 11] = 0.0, -0.0, -0.0
     for options in ({"top_k": 1}, {"top_p": 0.001}):
         kept = filter_scores(scores, **options) > FILTERED
         assert np.flatnonzero(kept[0]).tolist() == [4, 9, 11]
 
-
-def test_scores_of_every_size_and_sign(filter_scores: Callable) -> None:
     rng = np.random.default_rng(5)
     scores = rng.normal(0, 1, (ROWS, VOCABULARY)) * 10.0 ** rng.uniform(-30, 30, (ROWS, 1))
     scores = scores.astype(np.float32)

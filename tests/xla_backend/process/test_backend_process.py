@@ -40,6 +40,7 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.parent_side import ChildProcess
+from xla_backend.interface.function_comparison import TOLERANCE
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
 from xla_backend.process import supervisor
@@ -225,7 +226,6 @@ def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
     gate.open()
     parent.join()
     result = running.read_all()
-    assert result is not None
     assert result.finish == "stopped"
 
 
@@ -317,7 +317,9 @@ def test_stream_passes_the_text_on_as_it_comes(watched: Watched) -> None:
     assert list(stream) == []
 
 
-def test_stop_keeps_what_was_written(watched: Watched) -> None:
+def test_a_stop_keeps_what_was_written_also_before_the_engine_takes_the_stream_up(
+    watched: Watched,
+) -> None:
     with watched.hold.at("chunk"):
         stream = watched.stream(options=LONG)
         text = next(stream)
@@ -327,8 +329,6 @@ def test_stop_keeps_what_was_written(watched: Watched) -> None:
     assert stream.result.text == text
     assert stream.result.new_tokens < LONG.max_new_tokens
 
-
-def test_stop_before_the_engine_takes_the_stream_up(watched: Watched) -> None:
     with watched.hold.at("chunk"):
         first = watched.stream(options=LONG)
         next(first)
@@ -455,6 +455,23 @@ def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) 
     thread.join()
 
 
+def test_an_example_function_is_compared_in_the_child(watched: Watched) -> None:
+    def outcomes(batch_size: int, pad: bool = False) -> list[CacheOutcome | None]:
+        compared = watched.process.compare_function("dense", batch_size, pad=pad, calls=2)
+        assert compared.difference <= TOLERANCE
+        return [result.cache for result in compared.results]
+
+    first, later = ([None, each, each] for each in (CacheOutcome.MISS, CacheOutcome.HIT))
+    assert [outcomes(3, pad=True), outcomes(4)] == [first, later]
+    [kept] = watched.process.stored_keys()
+    assert (kept.rows, kept.batch_sizes) == (4, (3, 4))
+    with pytest.raises(InvalidRequest, match="no function 'gone'"):
+        watched.process.compare_function("gone", 3)
+    watched.process.clear_functions()
+    assert watched.process.stored_keys() == []
+    assert outcomes(4) == first
+
+
 def test_a_child_killed_while_idle_is_replaced(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -467,7 +484,7 @@ def test_a_child_killed_while_idle_is_replaced(
     stopped = next(status for status in watched.statuses if status.state == "stopped")
     assert "while it was idle" in stopped.detail
     assert "while it was idle" in caplog.text
-    assert watched.process.cached_functions() == []
+    assert watched.process.cached_functions() == watched.process.stored_keys() == []
     assert watched.process.predict(watched.model, "hello").outcome is CacheOutcome.MISS
     assert watched.generate().cache is CacheOutcome.MISS
     assert watched.process.pid != old

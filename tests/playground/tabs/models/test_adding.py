@@ -74,14 +74,14 @@ def test_a_refusal_of_the_hub_is_told(hub: type[Hub], adding: Adding) -> None:
     assert "https://huggingface.co/settings/tokens" in adding.progress.problem
 
 
-def test_a_folder_is_added_at_once(adding: Adding, tmp_path: Path) -> None:
+def test_a_folder_is_added_at_once_and_a_file_that_cannot_be_written_is_named(
+    adding: Adding, tmp_path: Path
+) -> None:
     info = ModelInfo("/somewhere", "decoder-only", "folder", "The folder /somewhere.")
     adding.start(info)
     assert state(adding) == "added"
     assert AddedModels(tmp_path / "added_models.json").read() == {"/somewhere": info}
 
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file where the folder should be")
     adding = Adding(AddedModels(tmp_path / "store" / "added_models.json"))
     with pytest.raises(InvalidRequest, match=r"added_models.json cannot be written"):
