@@ -61,9 +61,7 @@ def is_loaded_anew(page: Page) -> None:
     page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
 
 
-def test_scripts_that_fail_once_cost_a_moment_and_an_error_later_nothing(
-    page: Page, loaded: list[str], site: ApiPage
-) -> None:
+def test_scripts_that_fail_once_cost_a_moment(page: Page, loaded: list[str], site: ApiPage) -> None:
     keep_back(page, "broken", loaded, loads=1)
     page.goto(f"{site.url}/?tab=playground")
     is_loaded_anew(page)
@@ -78,9 +76,7 @@ def test_scripts_that_fail_once_cost_a_moment_and_an_error_later_nothing(
     assert len(loaded) == 2
 
 
-def test_a_page_that_stumbles_and_hears_no_answer_is_loaded_anew(
-    page: Page, loaded: list[str], site: ApiPage
-) -> None:
+def test_a_page_without_answers_is_reloaded(page: Page, loaded: list[str], site: ApiPage) -> None:
     # What the first page asks is never answered.
     page.route("**/run/predict*", lambda route: route.continue_() if len(loaded) > 1 else None)
     page.goto(f"{site.url}/?tab=playground")
@@ -91,9 +87,7 @@ def test_a_page_that_stumbles_and_hears_no_answer_is_loaded_anew(
     assert len(loaded) == 2
 
 
-def test_scripts_that_always_fail_do_not_turn_in_circles(
-    page: Page, loaded: list[str], site: ApiPage
-) -> None:
+def test_scripts_that_always_fail_reload_once(page: Page, loaded: list[str], site: ApiPage) -> None:
     keep_back(page, "lost", loaded, loads=1000)
     page.goto(f"{site.url}/?tab=playground")
     is_loaded_anew(page)

@@ -65,9 +65,7 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: Fak
     expect(tokens.first).to_be_hidden()
 
 
-def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_runs_are_rerun_pinned_deleted_and_exported(window: Visit, engine: FakeBackend) -> None:
     clear(window)
     window.open_mode("Playground")
     window.write("=A run with a seed")
@@ -115,9 +113,7 @@ def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(
     assert window.overflow() == 0
 
 
-def test_two_windows_of_a_browser_have_one_history_and_another_visitor_none(
-    visit: Open, window: Visit
-) -> None:
+def test_the_windows_of_a_browser_have_one_history(visit: Open, window: Visit) -> None:
     first = window
     clear(first)
     second = first.beside()

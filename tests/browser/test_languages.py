@@ -15,9 +15,7 @@ ARABIC = "كان يا ما كان بيت صغير"
 ANSWER = "<think>نعم</think>\n\nنعم، كان هناك بيت."
 
 
-def test_the_page_is_english_in_every_browser_and_an_arabic_text_runs_from_the_right(
-    visit: Callable[..., Visit],
-) -> None:
+def test_the_page_is_english_and_arabic_text_right_to_left(visit: Callable[..., Visit]) -> None:
     window = visit(locale="ar")
     # Gradio has its own words in the browser's language by now, and has called the page Arabic.
     expect(window.at("footer")).to_contain_text("عبر API")

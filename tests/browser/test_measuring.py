@@ -43,9 +43,7 @@ def choose(window: Visit, kind: str) -> None:
     window.let_be_filled_in()
 
 
-def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
-    window: Visit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ways_stay_in_sight_and_are_stopped(window: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare_runs, "BaselineComparison", Held)
     monkeypatch.setattr(overlay, "is_installed", lambda: False)
 
@@ -80,9 +78,7 @@ def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
     expect(offer).to_be_hidden()
 
 
-def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
-    visit: Open, window: Visit, engine: FakeBackend
-) -> None:
+def test_others_wait_and_a_mistake_is_told(visit: Open, window: Visit, engine: FakeBackend) -> None:
     other = visit()
     window.resize(390, 844)
     window.open_mode("Compare")

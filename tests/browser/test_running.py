@@ -107,9 +107,7 @@ def test_a_text_that_was_cut_is_copied_and_continued(window: Visit, engine: Fake
     assert window.overflow() == 0
 
 
-def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_the_keyboard_starts_and_stops_a_run(window: Visit, engine: FakeBackend) -> None:
     engine.hold("text")
     window.at("#prompt textarea").focus()
     window.page.keyboard.press("Control+Enter")
@@ -146,9 +144,7 @@ def test_a_stop_while_xla_compiles_waits_for_it(window: Visit, engine: FakeBacke
     window.at("#prediction .outcome-hit").wait_for()
 
 
-def test_who_waits_is_told_so_and_a_stop_or_to_leave_keeps_nobody_waiting(
-    visit: Open, window: Visit, engine: FakeBackend
-) -> None:
+def test_a_visitor_waits_stops_and_leaves(visit: Open, window: Visit, engine: FakeBackend) -> None:
     first, second = window, visit()
     engine.hold("text")
     first.at("#generate").click()
@@ -204,9 +200,7 @@ def test_what_was_written_until_an_engine_died_stays(window: Visit, engine: Fake
     assert window.text("#notice") == ""
 
 
-def test_what_was_written_until_a_reload_stays_also_when_another_model_is_chosen(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_what_was_written_until_a_reload_stays(window: Visit, engine: FakeBackend) -> None:
     write_somewhere(window, engine)
     window.go()
     engine.release()
@@ -235,9 +229,7 @@ def test_a_download_shows_how_far_it_is(window: Visit, engine: FakeBackend) -> N
     window.choose_model("gpt2-stories")
 
 
-def test_a_mistake_is_told_in_sight_and_the_result_is_the_earlier_run_s(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_a_mistake_is_in_sight_beside_the_earlier_run(window: Visit, engine: FakeBackend) -> None:
     window.write("The old owl")
     window.generate()
     story, report = window.text(".story"), window.text(".report")

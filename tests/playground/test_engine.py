@@ -96,9 +96,7 @@ def test_health_says_what_runs(app: App) -> None:
     assert report["page"]["resident_bytes"] > 50_000_000
 
 
-def test_a_chat_is_the_same_by_both_apis_and_as_a_stream(
-    app: App, client: Client, of_openai: openai.OpenAI
-) -> None:
+def test_both_apis_chat_alike(app: App, client: Client, of_openai: openai.OpenAI) -> None:
     talk = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Where is it?"},
@@ -123,9 +121,7 @@ def test_a_chat_is_the_same_by_both_apis_and_as_a_stream(
     assert whole.timings["key"]["is_pooled"] and "is_pooled" not in other["key"]
 
 
-def test_a_recording_is_written_down_alike_by_both_apis(
-    client: Client, of_openai: openai.OpenAI
-) -> None:
+def test_both_apis_hear_alike(client: Client, of_openai: openai.OpenAI) -> None:
     with RECORDING.open("rb") as file:
         reported: Any = of_openai.audio.transcriptions.create(model="whisper-commands", file=file)
     other = client.predict(recording=handle_file(RECORDING), api_name="/transcribe")
@@ -143,9 +139,7 @@ def test_a_recording_is_written_down_alike_by_both_apis(
         ({"prompt": 16}, "prompt must be text"),
     ],
 )
-def test_a_mistake_that_a_model_must_find_is_answered_with_its_sentence(
-    client: Client, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_mistakes_a_model_finds(client: Client, arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AppError, match=sentence):
         client.predict(**{"prompt": "Once", **arguments}, api_name="/generate")
 
@@ -162,9 +156,7 @@ def test_a_recording_that_cannot_be_heard_is_refused(client: Client, tmp_path: P
             )
 
 
-def test_a_prediction_comes_true_and_the_log_and_the_metrics_tell_of_it(
-    app: App, client: Client
-) -> None:
+def test_a_prediction_comes_true_and_is_logged(app: App, client: Client) -> None:
     before = app.log_lines()
     asked = {"prompt": "zebra pear", "max_new_tokens": 20, "num_beams": 2}
     predicted = [client.predict(**asked, api_name="/predict")]

@@ -165,9 +165,7 @@ def test_text_is_generated_and_what_was_compiled_is_kept_at_home(
     assert list(store.glob("*/*.entry"))
 
 
-def test_a_hub_model_is_downloaded_where_spaces_ask_for_another_downloader(
-    space: Space, client: Client
-) -> None:
+def test_a_hub_model_is_downloaded(space: Space, client: Client) -> None:
     answer = client.predict(
         prompt="The wind", max_new_tokens=4, model=HUB_MODEL, api_name="/generate"
     )
@@ -176,9 +174,7 @@ def test_a_hub_model_is_downloaded_where_spaces_ask_for_another_downloader(
     assert list((space.home / ".cache" / "huggingface" / "hub").glob("models--*"))
 
 
-def test_the_space_ends_cleanly_and_wrote_and_called_nowhere_else(
-    space: Space, client: Client
-) -> None:
+def test_the_space_ends_cleanly_and_leaves_nothing(space: Space, client: Client) -> None:
     client.predict(prompt="The wind", max_new_tokens=4, api_name="/generate")
     assert space.served.end() == 0
     output = "\n".join(space.served.output)

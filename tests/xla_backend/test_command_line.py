@@ -229,9 +229,7 @@ def test_a_form_and_options_that_can_be_repeated_are_read(tmp_path: Path) -> Non
         (["--num-beams", "2", "--temperature", "0"], (0.0, 1.0)),
     ],
 )
-def test_messages_are_answered_as_the_model_s_makers_sample_it(
-    words: list[str], expected: tuple[float, float]
-) -> None:
+def test_sampling_of_the_model_s_makers(words: list[str], expected: tuple[float, float]) -> None:
     parsed = _parser().parse_args(["generate", *words, "a"])
     options = _options(parsed, {"temperature": 0.2, "top_p": 0.9})
     assert (options.temperature, options.top_p) == expected
@@ -254,9 +252,7 @@ def test_early_stopping_takes_no_prompt_for_its_value(
     assert (parsed.early_stopping, parsed.prompts) == (early_stopping, prompts)
 
 
-def test_questions_are_answered_with_probabilities(
-    run: Run, small_gpt2: Path, tmp_path: Path
-) -> None:
+def test_questions_get_probabilities(run: Run, small_gpt2: Path, tmp_path: Path) -> None:
     file = tmp_path / "questions.json"
     file.write_text('{"tone": {"type": "choice", "criteria": ["calm", "very calm"]}}')
     asked = ("decide", "A fox.", "--model", str(small_gpt2), "--questions", str(file))

@@ -45,9 +45,7 @@ def test_a_response_goes_on_after_another(page: ApiPage, client: openai.OpenAI) 
     assert (options.max_new_tokens, options.temperature) == (7, 0.0)
 
 
-def test_an_answer_may_stand_in_the_input_by_its_item_s_id(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_an_answer_stands_in_the_input_by_its_id(page: ApiPage, client: openai.OpenAI) -> None:
     [item] = client.responses.create(model=MODEL, input="Hello").output
     reference: Any = {"type": "item_reference", "id": item.id}
     for said in (reference, item.model_dump()):
@@ -114,9 +112,7 @@ def test_a_response_is_streamed(client: openai.OpenAI) -> None:
         ({"n": 2}, "n"),
     ],
 )
-def test_what_is_wrong_with_a_response_is_said(
-    client: openai.OpenAI, changes: dict[str, Any], param: str
-) -> None:
+def test_wrong_responses(client: openai.OpenAI, changes: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(model=MODEL, input="Hello", extra_body=changes)
     assert caught.value.param == param
@@ -247,9 +243,7 @@ def test_fields_of_a_chat_are_taken_too(page: ApiPage) -> None:
         ("responses", {"instructions": "Be brief.", "input": [{"role": "cook", "content": "a"}]}),
     ],
 )
-def test_an_error_tells_the_place_of_a_message_as_it_was_sent(
-    page: ApiPage, path: str, body: dict[str, Any]
-) -> None:
+def test_an_error_names_a_message_s_place(page: ApiPage, path: str, body: dict[str, Any]) -> None:
     error = httpx.post(f"{page.api}/{path}", json=body).json()["error"]
     assert error["message"].startswith("messages.0.role")
 
@@ -302,9 +296,7 @@ def test_others_go_on_while_a_prompt_is_tokenized(
 # --- llama.cpp's ----------------------------------------------------------------------------------
 
 
-def test_tokens_and_the_server_are_told_as_llama_cpp_and_vllm_do(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_tokens_and_server_as_llama_cpp_has_them(page: ApiPage, client: openai.OpenAI) -> None:
     def ask(path: str, body: dict[str, Any]) -> dict[str, Any]:
         return httpx.post(f"{page.url}/{path}", json=body).json()
 

@@ -49,9 +49,7 @@ def client(site: ApiPage) -> Client:
     return Client(site.url, verbose=False)
 
 
-def test_the_first_call_misses_the_second_hits_and_both_are_the_command_line_s_json(
-    client: Client,
-) -> None:
+def test_the_first_call_misses_and_the_second_hits(client: Client) -> None:
     # Four beams: no larger function is there that could serve instead.
     first = client.predict(prompt="The wind", max_new_tokens=20, num_beams=4, api_name="/generate")
     second = client.predict(
@@ -96,9 +94,7 @@ def test_the_first_call_misses_the_second_hits_and_both_are_the_command_line_s_j
         ({"model": "/etc"}, "no model '/etc'"),
     ],
 )
-def test_a_mistake_is_answered_with_its_sentence(
-    client: Client, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_a_mistake_has_a_sentence(client: Client, arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AppError, match=sentence):
         client.predict(**{"prompt": "Once", **arguments}, api_name="/generate")
 
@@ -112,9 +108,7 @@ def test_a_mistake_is_answered_with_its_sentence(
         ({"model": "/etc"}, "no model '/etc'"),
     ],
 )
-def test_a_comparison_finds_mistakes_before_it_starts(
-    client: Client, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_a_comparison_s_mistakes(client: Client, arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AppError, match=sentence):
         client.predict(**{"prompt": "Once", **arguments}, api_name="/compare")
 
@@ -170,9 +164,7 @@ def test_the_endpoints_say_what_they_take_and_are_described(client: Client, site
         assert described[f"/{name}"]["description"] in methods["post"]["description"]
 
 
-def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(
-    site: ApiPage,
-) -> None:
+def test_the_description_tells_what_is_required_and_all_answers(site: ApiPage) -> None:
     """Of each answer that is not documented, `make fuzz` would say so."""
     paths = httpx.get(f"{site.url}/gradio_api/openapi.json").json()["paths"]
     needed = {
@@ -203,9 +195,7 @@ def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(
         assert reply.json()["detail"]
 
 
-def test_a_stream_grows_and_ends_with_what_generate_answers(
-    site: ApiPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_ends_as_generate_does(site: ApiPage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("playground.api.endpoints.BETWEEN_UPDATES_S", 0.0)
     *written, (last, [answer]) = events(site, "stream", prompt="The wind", model="t5-stories")
     growing = [" there", " there was", " there was a"]
@@ -249,9 +239,7 @@ def test_shapes_are_made_ahead(client: Client, site: ApiPage) -> None:
         ({"model": "/etc"}, "no model '/etc'"),
     ],
 )
-def test_shapes_that_cannot_be_made_are_refused(
-    client: Client, changes: dict[str, Any], sentence: str
-) -> None:
+def test_impossible_shapes_refused(client: Client, changes: dict[str, Any], sentence: str) -> None:
     sizes = {"padded_lengths": [16], "num_beams": [1], "max_new_tokens": [16]}
     with pytest.raises(AppError, match=sentence):
         client.predict(**{**sizes, **changes}, api_name="/warm")
@@ -278,9 +266,7 @@ def test_a_recording_is_written_down(client: Client) -> None:
         ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 8192"),
     ],
 )
-def test_a_mistake_with_a_recording_is_answered_with_its_sentence(
-    client: Client, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_a_recording_s_mistakes(client: Client, arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AppError, match=sentence):
         client.predict(recording=handle_file(RECORDING), **arguments, api_name="/transcribe")
 

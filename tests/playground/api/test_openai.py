@@ -195,9 +195,7 @@ def test_prompt_lookup_is_asked_for_and_told(page: ApiPage, client: openai.OpenA
         )
 
 
-def test_nothing_asked_is_openai_s_default_and_prompt_lookup_is_asked_for(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_without_options_openai_s_defaults_hold(page: ApiPage, client: openai.OpenAI) -> None:
     client.completions.create(model=MODEL, prompt="Once")
     client.completions.create(model=MODEL, prompt="Once")
     client.completions.create(model=MODEL, prompt="Once", extra_body={"num_beams": 2})
@@ -210,9 +208,7 @@ def test_nothing_asked_is_openai_s_default_and_prompt_lookup_is_asked_for(
     assert len(answer.choices) == 20
 
 
-def test_a_model_is_sampled_as_its_makers_say_unless_asked_otherwise(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_a_model_is_sampled_as_its_makers_say(page: ApiPage, client: openai.OpenAI) -> None:
     sampling = {"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.1}
     page.backend.known = [dataclasses.replace(MODELS[0], sampling=sampling)]
     client.completions.create(model=MODEL, prompt="Once")
@@ -230,18 +226,14 @@ def test_a_model_is_sampled_as_its_makers_say_unless_asked_otherwise(
     assert params | sampling == params
 
 
-def test_a_folder_has_the_name_that_the_page_shows_and_its_path_stays_here(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_a_folder_has_a_name_and_its_path_stays_here(page: ApiPage, client: openai.OpenAI) -> None:
     page.backend.known = [dataclasses.replace(MODELS[0], name="/srv/my-model", source="folder")]
     assert [model.id for model in client.models.list()] == ["my-model"]
     client.completions.create(model="my-model", prompt="Once")
     assert page.backend.asked[-1][0] == "/srv/my-model"
 
 
-def test_several_texts_are_runs_with_seeds_of_their_own(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_several_texts_have_seeds_of_their_own(page: ApiPage, client: openai.OpenAI) -> None:
     answer = client.completions.create(
         model=MODEL, prompt=["Once upon", "One"], n=3, seed=2**31 - 2, max_tokens=16
     )
@@ -304,9 +296,7 @@ def test_a_completion_may_begin_with_its_prompt(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize(("logprobs", "told"), [(False, None), (True, 1), (0, 0)])
-def test_logprobs_of_a_completion_may_be_a_truth_value(
-    page: ApiPage, logprobs: Any, told: int | None
-) -> None:
+def test_logprobs_may_be_a_truth_value(page: ApiPage, logprobs: Any, told: int | None) -> None:
     body = {"model": MODEL, "prompt": "Once", "logprobs": logprobs}
     said = httpx.post(f"{page.api}/completions", json=body).json()["choices"][0]["logprobs"]
     assert (said is None) == (told is None)
@@ -326,9 +316,7 @@ def test_messages_come_in_any_order(page: ApiPage, client: openai.OpenAI, turns:
 
 
 @pytest.mark.parametrize("content", ["", None, []])
-def test_an_answer_of_before_may_be_empty(
-    page: ApiPage, client: openai.OpenAI, content: Any
-) -> None:
+def test_an_earlier_answer_may_be_empty(page: ApiPage, client: openai.OpenAI, content: Any) -> None:
     messages: Any = [*HELLO, {"role": "assistant", "content": content}, *HELLO]
     client.chat.completions.create(model=MODEL, messages=messages)
     assert page.backend.asked[0][1][1] == Message("assistant", "")
@@ -356,9 +344,7 @@ def test_an_answer_that_was_begun_goes_on(page: ApiPage, client: openai.OpenAI) 
         {"chat_template_kwargs": {}, "stop_token_ids": [], "grammar": ""},
     ],
 )
-def test_fields_that_ask_for_nothing_are_taken(
-    client: openai.OpenAI, changes: dict[str, Any]
-) -> None:
+def test_fields_that_ask_nothing_are_taken(client: openai.OpenAI, changes: dict[str, Any]) -> None:
     assert client.chat.completions.create(**CHAT, extra_body=changes).choices
 
 
@@ -450,9 +436,7 @@ def test_logprobs_come_with_their_text(page: ApiPage, client: openai.OpenAI) -> 
         assert parts == getattr(whole, name)
 
 
-def test_texts_that_are_streamed_side_by_side_stay_apart(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_texts_streamed_side_by_side_stay_apart(page: ApiPage, client: openai.OpenAI) -> None:
     page.backend.words = tuple(f" {number}" for number in range(40))
     texts = {0: "", 1: "", 2: ""}
     for event in client.chat.completions.create(**CHAT, n=3, stream=True):
@@ -562,9 +546,7 @@ def test_a_form_is_asked_for_as_other_servers_have_it(
     assert [options.to_dict()["grammar"] for _, _, options, _ in page.backend.asked] == [form, form]
 
 
-def test_others_are_answered_while_a_grammar_is_checked(
-    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, goes_on = threading.Event(), threading.Event()
 
     def check(grammar: Grammar) -> None:
@@ -677,9 +659,7 @@ def test_what_is_wrong_is_said_and_where(
         ({"best_of": 3}, "best_of is not supported"),
     ],
 )
-def test_what_is_wrong_with_a_completion_is_said(
-    client: openai.OpenAI, changes: dict[str, Any], reported: str
-) -> None:
+def test_wrong_completions(client: openai.OpenAI, changes: dict[str, Any], reported: str) -> None:
     with pytest.raises(openai.BadRequestError, match=reported):
         client.completions.create(**{"model": MODEL, "prompt": "Once", **changes})
 
@@ -694,9 +674,7 @@ def test_what_is_wrong_with_a_completion_is_said(
         ({"model": "gpt2-stories"}, "takes text"),
     ],
 )
-def test_what_is_wrong_with_a_transcription_is_said(
-    client: openai.OpenAI, fields: dict[str, Any], reported: str
-) -> None:
+def test_wrong_transcriptions(client: openai.OpenAI, fields: dict[str, Any], reported: str) -> None:
     with RECORDING.open("rb") as file, pytest.raises(openai.BadRequestError, match=reported):
         client.audio.transcriptions.create(
             **{"model": "openai/whisper-tiny", "file": file, **fields}

@@ -158,9 +158,7 @@ def test_what_a_draft_does_not_name_is_empty_in_a_request_of_its_own() -> None:
         ("variables", '{"name": 1}', "variables must be a JSON object of texts"),
     ],
 )
-def test_unusable_settings_are_named_and_the_rest_is_used(
-    name: str, text: str, sentence: str
-) -> None:
+def test_unusable_settings_are_named_the_rest_is_used(name: str, text: str, sentence: str) -> None:
     link = the_link(**{"prompt": "Once", "top_k": "5", name: text})
     assert len(link.problems) == 1
     assert sentence in problem(link)

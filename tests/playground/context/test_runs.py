@@ -179,9 +179,7 @@ def test_who_leaves_or_stops_ends_the_run() -> None:
     assert run.stopped
 
 
-def test_an_error_ends_the_run_and_becomes_a_sentence_that_no_run_without_one_has(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_error_ends_the_run_and_becomes_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
     runs = Runs()
     for error, sentence in (
         (InvalidRequest("The prompt is empty."), "The prompt is empty."),

@@ -216,9 +216,7 @@ def test_requests_made_by_hand_do_not_pass_the_line_by(shop: Shop) -> None:
     assert shop.served == []
 
 
-def test_the_page_gets_answers_and_no_progress_messages(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_gets_no_progress_messages(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program is told how it goes, which costs a page as much as a chunk of text does."""
 
     def reported(how: str) -> list[str]:
@@ -236,9 +234,7 @@ def test_the_page_gets_answers_and_no_progress_messages(
     assert reported("mutter") == ["process_completed", "process_completed", "close_stream"]
 
 
-def test_a_page_hears_of_an_event_that_it_sends_while_its_stream_is_being_closed(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_hears_of_events_meanwhile(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page reads that its stream was closed a moment after the server closed it, however late
     that was: until then it is not told that its event was taken in."""
     delays: list[float] = []
@@ -268,9 +264,7 @@ def test_a_page_hears_of_an_event_that_it_sends_while_its_stream_is_being_closed
             assert next(messages(stream)) == "process_completed"
 
 
-def test_an_idle_stream_does_not_keep_the_server_from_stopping(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_stream_does_not_keep_servers(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_line, "IDLE_S", 3600.0)
     shop.door.set()
     shop.send_from_page(httpx)

@@ -67,9 +67,7 @@ def test_without_the_password_nothing_is_had(path: str) -> None:
 
 
 @pytest.mark.parametrize("bound", ["MAX_HELD_BYTES", "MIN_FREE_BYTES"])
-def test_uploads_do_not_fill_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
-) -> None:
+def test_uploads_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     async def page(scope: Any, receive: Any, send: Any) -> None:
         app = SimpleNamespace(uploaded_file_dir=str(tmp_path / "uploads"))
         await Gate(echo)({**scope, "app": app}, receive, send)
@@ -144,9 +142,7 @@ def test_anything_else_is_no_password(value: str) -> None:
     assert visitor("GET", "/x", headers=sent).status_code == 401
 
 
-def test_too_many_guesses_make_the_guesser_wait_for_a_minute_and_nobody_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_many_guesses_make_the_guesser_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(echo, SECRET)
     guesser = Knocker(gate)
     for _ in range(TRIES):

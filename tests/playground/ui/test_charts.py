@@ -23,9 +23,7 @@ def test_a_logarithmic_axis_holds_all_values_between_powers_of_ten() -> None:
         (0.4, [0, 0.1, 0.2, 0.3, 0.4]),
     ],
 )
-def test_a_linear_axis_begins_at_zero_and_reaches_the_highest(
-    highest: float, ticks: list[float]
-) -> None:
+def test_a_linear_axis_reaches_from_zero_to_the_highest(highest: float, ticks: list[float]) -> None:
     assert charts.steps(highest) == pytest.approx(ticks)
 
 

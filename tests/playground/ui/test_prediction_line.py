@@ -42,9 +42,7 @@ def test_the_sentence(outcome: CacheOutcome, expected_s: float | None, sentence:
         (0.0004, 0.31, "about 1 ms to 310 ms."),
     ],
 )
-def test_a_range_where_earlier_times_scatter(
-    low_s: float | None, high_s: float | None, said: str
-) -> None:
+def test_a_range_where_times_scatter(low_s: float | None, high_s: float | None, said: str) -> None:
     prediction = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.3123, low_s, high_s)
     assert said in words(prediction_line(prediction))
 

@@ -93,9 +93,7 @@ def test_the_headline_divides_the_numbers_at_the_bars(again_s: float) -> None:
         ),
     ],
 )
-def test_what_the_engine_reported_is_shown_and_not_what_was_expected(
-    step: Step, call: GenerationResult, sentence: str
-) -> None:
+def test_what_the_engine_said_is_shown(step: Step, call: GenerationResult, sentence: str) -> None:
     text = said(AS_EXPECTED | {step: [call]})
     assert sentence in text
     assert ("times faster" in text) == (step not in (Step.FIRST, Step.AGAIN))

@@ -35,9 +35,7 @@ def smollm2() -> Path:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_config_values_are_those_of_the_hugging_face_folder(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_config_values_are_those_of_a_hub_folder(architecture: str, tmp_path: Path) -> None:
     from transformers import AutoConfig
 
     values = read_config_values(gguf_files.write(tmp_path / "model.gguf", architecture))
@@ -174,9 +172,7 @@ def test_llama_3s_frequency_factors_become_its_parameters(tmp_path: Path) -> Non
         ({"scaling.factor": 1.0}, None),
     ],
 )
-def test_a_linear_factor_counts_under_its_old_name_and_without_a_type(
-    keys: dict[str, Any], factor: float | None, path: Path
-) -> None:
+def test_linear_factors_by_any_name(keys: dict[str, Any], factor: float | None, path: Path) -> None:
     with gguf_files.writing(path, "llama", has_tensors=True) as writer:
         for key, value in keys.items():
             add = writer.add_string if isinstance(value, str) else writer.add_float32
@@ -238,9 +234,7 @@ def test_longrope_and_partly_turned_heads_are_those_of_a_folder(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("pattern", "kinds"), [(None, "sss"), (2, "sfs"), ([0, 1, 0], "fsf")])
-def test_olmo_3_is_olmo_2_with_windows(
-    pattern: int | list[int] | None, kinds: str, path: Path
-) -> None:
+def test_olmo_3_has_windows(pattern: int | list[int] | None, kinds: str, path: Path) -> None:
     with gguf_files.writing(path, "olmo2", has_tensors=True) as writer:
         writer.add_sliding_window(16)
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
@@ -341,9 +335,7 @@ def test_what_the_converter_reorders_is_not_what_it_was() -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_folder_with_a_file_is_read_where_the_engine_has_its_architecture(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_a_folder_with_a_file_is_read(architecture: str, tmp_path: Path) -> None:
     path = gguf_files.write(tmp_path / "any-name.gguf", architecture)
     assert weight_files(tmp_path) == weight_files(path) == [path]
     assert read_config_values(tmp_path) == read_config_values(path)

@@ -142,9 +142,7 @@ def sentencepiece(prepend: bool, strips: str = "") -> tuple[Tokenizer, list[str]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gemma4", "phi3"])
-def test_sentencepiece_tokenizers_are_those_of_tokenizer_json(
-    architecture: str, path: Path
-) -> None:
+def test_sentencepiece_is_that_of_tokenizer_json(architecture: str, path: Path) -> None:
     is_gemma = architecture.startswith("gemma")
     strips = "</s>" if architecture == "phi3" else ""
     expected, tokens, kinds = sentencepiece(not is_gemma, strips)

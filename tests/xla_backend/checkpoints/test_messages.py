@@ -144,9 +144,7 @@ OWN = "{% if tools %}{{ tools[0].function.name }}{% endif %}" + PLAIN.replace(
         ),
     ],
 )
-def test_tools_are_written_by_the_template_or_as_text(
-    folder: Path, template: str, begins: str, ends: str
-) -> None:
+def test_tools_by_template_or_as_text(folder: Path, template: str, begins: str, ends: str) -> None:
     (folder / "chat_template.jinja").write_text(template)
     tokenizer = Tokenizer.load(folder)
     written = tokenizer.decode(tokenizer.encode(ASKED, tools=TOOLS))

@@ -145,9 +145,7 @@ def test_a_folder_that_cannot_be_used_can_be_listed(made: Path, tmp_path: Path):
     assert folder_info(str(tmp_path)).family == "decoder-only"
 
 
-def test_a_bundled_model_is_located_also_without_a_generation_config(
-    registry: Registry, bundled: Path
-) -> None:
+def test_a_bundled_model_is_located(registry: Registry, bundled: Path) -> None:
     files = registry.locate("gpt2-stories")
     assert files.folder == bundled / "gpt2-stories"
     assert files.info.source == "bundled"
@@ -199,9 +197,7 @@ def test_folders_are_relative_at_home_or_forbidden_and_a_file_is_none(
     ],
 )
 @pytest.mark.parametrize("allow_folders", [True, False])
-def test_a_name_that_is_none_is_a_short_printable_sentence(
-    bundled: Path, name: object, allow_folders: bool
-):
+def test_other_names_get_a_printable_sentence(bundled: Path, name: object, allow_folders: bool):
     with pytest.raises(ModelUnavailable) as caught:
         Registry(bundled_folder=bundled, allow_folders=allow_folders).locate(name)
     message = str(caught.value)
@@ -269,9 +265,7 @@ def test_a_text_ends_where_only_the_tokenizer_says_so(tmp_path: Path, is_chat: b
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"max_length": "long"}', '{"num_beams": -3}'])
-def test_a_broken_generation_config_is_named(
-    registry: Registry, made: Path, tmp_path: Path, content: str
-):
+def test_broken_generation_configs(registry: Registry, made: Path, tmp_path: Path, content: str):
     folder = shutil.copytree(made / "gpt2", tmp_path / "copy")
     (folder / "generation_config.json").write_text(content)
     try:
@@ -314,9 +308,7 @@ def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _point_client_at(f"http://127.0.0.1:{port}", tmp_path / "cache", monkeypatch)
 
 
-def test_the_hub_has_the_model_of_a_package_that_is_not_there_and_it_comes_first(
-    bundled: Path, hub: type[Hub]
-) -> None:
+def test_the_hub_has_the_model_of_a_missing_package(bundled: Path, hub: type[Hub]) -> None:
     hub.repository = "HuggingFaceTB/SmolLM2-135M-Instruct"
     registry = Registry(bundled_folder=bundled)
     assert registry.list()[0].name == DEFAULT_MODEL
@@ -353,9 +345,7 @@ def test_a_listed_model_says_what_it_takes(name: str) -> None:
     assert 100e6 < (info.download_bytes or 0) < 3e9
 
 
-def test_a_gguf_file_of_the_hub_is_found_by_its_quantization(
-    hub: type[Hub], tmp_path: Path
-) -> None:
+def test_a_gguf_file_of_the_hub_by_its_quantization(hub: type[Hub], tmp_path: Path) -> None:
     for name in ("small-Q4_0.gguf", "small-Q8_0.gguf", "mmproj-small-Q8_0.gguf"):
         (hub.folder / name).write_bytes(b"another")
     gguf_files.write(hub.folder / "small-Q8_0.gguf", "llama")
@@ -384,9 +374,7 @@ def test_a_gguf_file_of_the_hub_is_found_by_its_quantization(
         ((), "It has no GGUF files; leave out the part after the colon"),
     ],
 )
-def test_a_gguf_file_that_cannot_be_told_is_not_downloaded(
-    hub: type[Hub], files: tuple[str, ...], message: str
-) -> None:
+def test_gguf_files_that_are_unclear(hub: type[Hub], files: tuple[str, ...], message: str) -> None:
     for name in files:
         (hub.folder / name).write_bytes(b"GGUF")
     with pytest.raises(ModelUnavailable, match=message):
@@ -414,9 +402,7 @@ def test_a_candidate_is_looked_at_before_its_weights_are_fetched(hub: type[Hub])
         ("{", HUB_MODEL),
     ],
 )
-def test_a_candidate_that_is_not_supported_is_refused_by_name(
-    hub: type[Hub], config: str, message: str
-) -> None:
+def test_other_candidates_are_refused_by_name(hub: type[Hub], config: str, message: str) -> None:
     (hub.folder / "config.json").write_text(config)
     with pytest.raises(ModelUnavailable, match=message) as caught:
         candidate(HUB_MODEL)
@@ -441,9 +427,7 @@ def test_a_candidate_that_is_no_name_says_what_to_write(name: str) -> None:
         candidate(name)
 
 
-def test_what_was_added_is_listed_and_found_by_others(
-    made: Path, hub: type[Hub], tmp_path: Path
-) -> None:
+def test_added_models_are_found_by_others(made: Path, hub: type[Hub], tmp_path: Path) -> None:
     added = AddedModels(tmp_path / "store" / "added_models.json")
     registry = Registry([], allow_folders=False, bundled_folder=Path("/nowhere"), added=added)
     assert registry.list() == []
@@ -465,9 +449,7 @@ def test_what_was_added_is_listed_and_found_by_others(
 
 
 @pytest.mark.parametrize("content", ["", "[", "{}", "[1]", '[{"name": "a/b"}]', "null"])
-def test_a_damaged_file_of_added_models_is_as_none(
-    tmp_path: Path, content: str, made: Path
-) -> None:
+def test_a_damaged_file_of_models_is_as_none(tmp_path: Path, content: str, made: Path) -> None:
     added = AddedModels(tmp_path / "added_models.json")
     added.path.write_text(content)
     assert added.read() == {}
@@ -475,9 +457,7 @@ def test_a_damaged_file_of_added_models_is_as_none(
     assert list(added.read()) == [str(made / "gpt2")]
 
 
-def test_a_hub_model_is_downloaded_once(
-    registry: Registry, hub: type[Hub], capfd: pytest.CaptureFixture[str]
-):
+def test_one_download(registry: Registry, hub: type[Hub], capfd: pytest.CaptureFixture[str]):
     said: list[Download] = []
     files = registry.locate(HUB_MODEL, said.append)
     assert files.info.name == HUB_MODEL
@@ -517,9 +497,7 @@ def test_a_download_that_was_cut_off_is_finished(registry: Registry, hub: type[H
     assert hub.requested == ["model.safetensors"]
 
 
-def test_a_download_tells_how_many_bytes_are_here(
-    registry: Registry, hub: type[Hub], tmp_path: Path
-):
+def test_a_download_counts_its_bytes(registry: Registry, hub: type[Hub], tmp_path: Path):
     # The client writes ten megabytes at a time.
     checkpoints.gpt2(hub.folder, n_embd=384, n_layer=7, n_head=4, n_positions=128)
     blobs = tmp_path / "cache" / "models--openai-community--gpt2" / "blobs"
@@ -568,9 +546,7 @@ def test_one_weight_format_is_fetched(registry: Registry, hub: type[Hub]) -> Non
     assert not {"pytorch_model.bin", "flax_model.msgpack"} & set(hub.requested)
 
 
-def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
-    registry: Registry, hub: type[Hub]
-):
+def test_a_repository_of_pickles_is_refused(registry: Registry, hub: type[Hub]):
     hub.hidden = frozenset({"model.safetensors", "tf_model.h5"})
     with pytest.raises(ModelUnavailable, match=r"no weights in a supported format .* Pickles"):
         registry.locate(HUB_MODEL)
@@ -586,18 +562,14 @@ def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
         (503, "status 503; try again"),
     ],
 )
-def test_the_hub_s_refusal_is_passed_on(
-    registry: Registry, hub: type[Hub], status: int, message: str
-):
+def test_the_hub_s_refusal_is_told(registry: Registry, hub: type[Hub], status: int, message: str):
     hub.status = status
     with pytest.raises(ModelUnavailable, match=f"{HUB_MODEL} cannot be downloaded.*{message}"):
         registry.locate(HUB_MODEL)
 
 
 @pytest.mark.usefixtures("no_network")
-def test_without_a_network_or_offline_the_error_says_what_to_do(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_network_or_offline(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelUnavailable, match="the Hugging Face Hub cannot be reached") as caught:
         registry.locate(HUB_MODEL)
     assert "choose a model that is here: a-model-with-a-card, gpt2-stories" in str(caught.value)
@@ -611,9 +583,7 @@ def test_without_a_network_or_offline_the_error_says_what_to_do(
         registry.locate(HUB_MODEL)
 
 
-def test_a_cache_that_cannot_be_written_is_named(
-    registry: Registry, hub: type[Hub], tmp_path: Path
-):
+def test_an_unwritable_cache_is_named(registry: Registry, hub: type[Hub], tmp_path: Path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(ModelUnavailable, match="cannot be stored in the local cache"):
         registry.locate(HUB_MODEL)

@@ -64,9 +64,7 @@ def test_ids_are_those_of_transformers(
         assert tokenizer.decode(ids) == text
 
 
-def test_special_tokens_are_those_that_each_model_expects(
-    tokenizer: Tokenizer, family: str
-) -> None:
+def test_special_tokens_are_those_of_each_model(tokenizer: Tokenizer, family: str) -> None:
     ids = tokenizer.encode("a fox")
     shown = [tokenizer.token_text(id) for id in ids]
     assert {"gpt2": shown[0] == "a", "opt": shown[0] == "</s>", "t5": shown[-1] == "</s>"}.get(
@@ -122,9 +120,7 @@ def test_prompts_that_are_not_text_are_refused(tokenizer: Tokenizer, value: obje
 
 
 @pytest.mark.parametrize("unit", ["Once upon a time, ", "a", "\x00🦊"])
-def test_a_megabyte_comes_without_a_warning(
-    tokenizer: Tokenizer, unit: str, capfd: pytest.CaptureFixture[str]
-):
+def test_a_megabyte_of_text(tokenizer: Tokenizer, unit: str, capfd: pytest.CaptureFixture[str]):
     assert tokenizer.encode(unit * (1_000_000 // len(unit.encode())))
     assert capfd.readouterr() == ("", "")
 

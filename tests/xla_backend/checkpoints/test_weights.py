@@ -74,9 +74,7 @@ def test_pytorch_format_gives_what_the_model_holds(folder: Path, model: Oracle):
     [(True, "10GB"), (True, "60KB"), (False, "10GB")],
     ids=["safetensors", "sharded-safetensors", "h5"],
 )
-def test_tensorflow_format_gives_what_the_model_holds(
-    model: Oracle, tmp_path: Path, safe: bool, shard_size: str
-):
+def test_tensorflow_format_is_the_model(model: Oracle, tmp_path: Path, safe: bool, shard_size: str):
     model.save_pretrained(str(tmp_path), safe_serialization=safe, max_shard_size=shard_size)
     names = [path.name for path in weight_files(tmp_path)]
     assert (len(names) > 1) == (shard_size == "60KB")
@@ -246,9 +244,7 @@ def test_names_of_keras_files_from_before_2020(gpt2: Path):
         ({"decoder_start_token_id": None}, True, None),
     ],
 )
-def test_a_t5_config_is_read_as_it_is_meant(
-    tmp_path: Path, changes: dict, tied: bool, start: int | None
-):
+def test_what_a_t5_config_means(tmp_path: Path, changes: dict, tied: bool, start: int | None):
     path = checkpoints.t5(tmp_path) / "config.json"
     values = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({name: v for name, v in values.items() if v is not None}))

@@ -36,9 +36,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildProcess]:
     child.end()
 
 
-def test_it_gets_its_job_and_environment_and_answers_in_pieces_or_with_an_error(
-    process: ChildProcess,
-) -> None:
+def test_it_gets_its_job_and_answers(process: ChildProcess) -> None:
     process.send("first", None)
     assert process.receive() == ("result", None, {"job": 1})
     process.send("count", 3)

@@ -81,9 +81,7 @@ def test_readers_see_whole_entries_while_others_write(opened: Store) -> None:
     assert not list(opened.folder.glob(".*"))
 
 
-def test_unfinished_files_of_others_go_and_a_write_cut_short_leaves_what_was_there(
-    opened: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_files_and_cut_writes(opened: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     old, fresh = opened.folder / ".writing-old", opened.folder / ".writing-fresh"
     old.write_bytes(b"half")
     fresh.write_bytes(b"half")
@@ -162,9 +160,7 @@ def test_the_least_recently_used_entries_make_room(tmp_path: Path) -> None:
     assert found.names() == ["too large"], "what was just written stays"
 
 
-def test_entries_for_other_code_and_damaged_ones_count_and_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_and_damaged_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as change:
         change.setenv("XLA_FLAGS", "--of-an-earlier-version")
         save_at(Store(tmp_path), "earlier", 1)
@@ -185,9 +181,7 @@ def test_entries_for_other_code_and_damaged_ones_count_and_go(
 # --- where there is none --------------------------------------------------------------------------
 
 
-def test_the_store_s_folder_follows_argument_and_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_store_s_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_BACKEND_STORE", str(tmp_path / "by variable"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert open_store(tmp_path / "given").root == tmp_path / "given"
@@ -310,9 +304,7 @@ def test_a_folder_deleted_while_it_is_used(tmp_path: Path, log: pytest.LogCaptur
 # --- what code depends on -------------------------------------------------------------------------
 
 
-def test_the_fingerprint_is_that_of_everything_that_code_depends_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_fingerprint_has_all_that_code_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = [store.fingerprint()]
     assert store.fingerprint() == seen[0]
 

@@ -151,9 +151,7 @@ def no_renaming(monkeypatch: pytest.MonkeyPatch) -> None:
     traced_function.warn_of_numbered_names.cache_clear()
 
 
-def test_without_renaming_everything_works_and_one_warning_says_so(
-    no_renaming: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_renaming_it_works(no_renaming: None, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="xla_backend.compilation.traced_function")
     for name in ("jit_test_plain", "jit_test_plain_too"):
         function = traced(name, weights())

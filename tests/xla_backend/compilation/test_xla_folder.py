@@ -110,9 +110,7 @@ def test_files_are_collected_by_the_function_that_they_were_compiled_from(folder
     assert list(folder.iterdir()) == []
 
 
-def test_another_function_s_file_may_vanish_meanwhile(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_s_file_may_vanish(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in {"a": b"mine[", "b": b"other[", "c": b"mine["}.items():
         xla_folder.provide(name, content)
     read = Path.read_bytes

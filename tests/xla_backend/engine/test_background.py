@@ -74,9 +74,7 @@ def test_jobs_run_one_after_the_other_in_order(work: Background) -> None:
     assert order == ["a1", "a2", "b1", "b2", "c1", "c2"]
 
 
-def test_a_job_whose_patience_ends_runs_beside_requests_and_before_those_that_wait(
-    work: Background,
-) -> None:
+def test_a_job_whose_patience_ends_runs_beside_requests(work: Background) -> None:
     patient, urgent = Steps(), Steps()
     with work.request():
         work.add("patient", patient)
@@ -219,9 +217,7 @@ def test_stop_waits_for_the_step_under_way_and_nothing_runs_afterwards(work: Bac
     assert (len(first.began), len(other.began)) == (1, 0)
 
 
-def test_a_job_that_fails_is_logged_and_the_next_one_runs(
-    work: Background, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_job_that_fails_is_logged(work: Background, caplog: pytest.LogCaptureFixture) -> None:
     def fail(wait_until_idle: Wait) -> None:
         raise ZeroDivisionError
 

@@ -101,9 +101,7 @@ def test_another_process_counts_on(tmp_path: Path) -> None:
     assert past == {**EXPECTED, "t5": {**EXPECTED["t5"], SMALL: KeyHistory(times=2)}}
 
 
-def test_the_history_is_saved_now_and_then_for_these_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_the_history_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(Store(tmp_path))
     assert History(Store(tmp_path), "auto").past() == {}, "not at every call"
     monkeypatch.setattr(history, "SAVE_EVERY_S", 0.0)

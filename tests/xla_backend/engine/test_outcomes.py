@@ -134,9 +134,7 @@ class Ticking(Steps):
         self.now += {"read": 0.1, "decode": 0.02}.get(name, 0.0)
 
 
-def test_a_row_takes_as_long_as_predicted_whatever_its_lengths(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_row_takes_as_long_as_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts and texts ten times as long as any before, and prompts of which most is cached."""
     steps = Ticking()
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: steps.now))

@@ -63,9 +63,7 @@ def test_a_run_with_other_beams_says_nothing(
 
 
 @pytest.mark.parametrize(("new", "estimate"), [(16, (0.4, 0.2, 0.4)), (64, (0.1, 0.1, 0.2))])
-def test_a_run_of_other_new_tokens_is_scaled(
-    new: int, estimate: tuple[float, float, float]
-) -> None:
+def test_runs_of_other_lengths_are_scaled(new: int, estimate: tuple[float, float, float]) -> None:
     """It may end before its limit, so what the other took is an end of the range."""
     past = {CacheKey(16, 1, new): KeyHistory(run_s=0.2)}
     assert lies(predict(WANTED, 5, [NEVER_RAN], past, nothing_stored)) == pytest.approx(estimate)
@@ -107,9 +105,7 @@ MADE = {
     ],
     ids=["graphs are there", "other beams", "new process"],
 )
-def test_a_miss_adds_up_what_must_be_made(
-    missing: list[Part], estimate: tuple[float, float, float]
-) -> None:
+def test_a_miss_adds_up_parts(missing: list[Part], estimate: tuple[float, float, float]) -> None:
     """The last three took 4.2 s in the middle; a machine that was busy before, or a shape of quite
     another size, says nothing."""
     found = predict(CacheKey(32, 1, 64), 30, [], MADE, lambda key: missing)

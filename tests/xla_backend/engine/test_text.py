@@ -69,9 +69,7 @@ def answer(engine: Backend, **request: Any) -> GenerationResult:
 
 
 @WAYS
-def test_the_first_text_makes_the_functions_and_the_next_finds_them(
-    engine: Backend, salt: str
-) -> None:
+def test_the_first_text_makes_functions_the_next_finds_them(engine: Backend, salt: str) -> None:
     began = time.perf_counter()
     first = answer(engine, salt=salt)
     took_s = time.perf_counter() - began
@@ -205,9 +203,7 @@ def test_a_stop_string_ends_a_text_and_its_generation(engine: Backend, salt: str
 
 @WAYS
 @pytest.mark.parametrize("step", ["load", "build"])
-def test_a_stop_waits_neither_for_a_model_nor_for_functions(
-    engine: Backend, steps: Steps, step: str, salt: str
-) -> None:
+def test_a_stop_waits_for_no_build(engine: Backend, steps: Steps, step: str, salt: str) -> None:
     gate = steps.hold(step)
     stream = engine.submit(asks(salt=salt))
     gate.wait()
@@ -271,9 +267,7 @@ class Broken(Stream[str, GenerationResult]):
 
 @WAYS
 @pytest.mark.parametrize("step", ["load", "build", "read prefill", "decode advance", "put"])
-def test_an_error_reaches_who_asked_and_nobody_else(
-    engine: Backend, steps: Steps, step: str, salt: str
-) -> None:
+def test_an_error_reaches_its_caller(engine: Backend, steps: Steps, step: str, salt: str) -> None:
     step = step.split()[0 if salt else -1]
     if step not in ("load", "build"):
         answer(engine, prompt="another", salt=salt)
@@ -288,9 +282,7 @@ def test_an_error_reaches_who_asked_and_nobody_else(
 
 @WAYS
 @pytest.mark.parametrize("is_made", [False, True])
-def test_what_may_not_begin_is_not_run(
-    engine: Backend, steps: Steps, salt: str, is_made: bool
-) -> None:
+def test_a_late_refusal_is_not_run(engine: Backend, steps: Steps, salt: str, is_made: bool) -> None:
     if is_made:
         answer(engine, salt=salt)
     before = list(steps.done)
@@ -334,9 +326,7 @@ def test_every_text_of_a_crowd_is_the_one_alone(engine: Backend, seed: int) -> N
 
 
 @pytest.mark.parametrize("step", ["load owl", "build fox padded"])
-def test_what_is_made_for_one_stops_no_other_s_text(
-    engine: Backend, steps: Steps, step: str
-) -> None:
+def test_making_for_one_stops_no_other_s_text(engine: Backend, steps: Steps, step: str) -> None:
     answer(engine, salt="mine")
     gate = steps.hold(step)
     model = "owl" if "owl" in step else "fox"
@@ -373,9 +363,7 @@ def test_eight_that_miss_one_key_have_it_made_once(engine: Backend, steps: Steps
 
 
 @pytest.mark.usefixtures("a_chunk_a_token")
-def test_a_row_joins_beside_a_text_that_has_the_engine_for_itself(
-    engine: Backend, steps: Steps
-) -> None:
+def test_a_row_joins_beside_a_padded_text(engine: Backend, steps: Steps) -> None:
     answer(engine, salt="mine")
     gate = steps.hold("advance")
     padded = engine.submit(asks(most=200))
@@ -441,9 +429,7 @@ def test_a_status_for_each_step(salt: str) -> None:
 
 
 @pytest.mark.usefixtures("a_chunk_a_token")
-def test_the_status_is_of_what_takes_longest_and_comes_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_status_is_of_what_takes_longest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a supervisor would end an engine that loads beside a text, or one with a long text."""
     monkeypatch.setattr(loop, "ALIVE_S", 0.0)
     seen: list[str] = []

@@ -36,9 +36,7 @@ def vocabulary(letters: Letters) -> Vocabulary:
     return Vocabulary(INFO, PromptEncoder(letters), None, "identity")
 
 
-def test_a_prompt_is_tokenized_once_whatever_the_options(
-    vocabulary: Vocabulary, letters: Letters
-) -> None:
+def test_a_prompt_is_tokenized_once(vocabulary: Vocabulary, letters: Letters) -> None:
     rules = BucketRules()
     asked = TextRequest("m", "a" * 20, OPTIONS)
     assert vocabulary.asked(rules, asked) == (CacheKey(32, 1, 16), tuple(range(20)), 16)

@@ -255,9 +255,7 @@ def test_schemas_that_are_too_long_together_are_any_object_but_of_strict_tools()
 
 
 @pytest.mark.parametrize("limit", ["automaton.MAX_STATES", "grammars.MAX_TOOL_CHARACTERS"])
-def test_schemas_that_cannot_be_held_are_any_object_but_of_strict_tools(
-    monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_large_schemas_are_any_object(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     recursive = {"properties": {"a": {"$ref": "#"}}, "description": "x" * 99_999}
     long = {"properties": {"a": {"type": "string", "maxLength": 300}}}
     deep: dict[str, Any] = {}

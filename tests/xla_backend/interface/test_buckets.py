@@ -11,9 +11,7 @@ RULES = BucketRules(padded_lengths=(4, 16, 48), max_new_tokens=(8, 20))
     ("prompt_tokens", "padded_length"),
     [(1, 4), (4, 4), (5, 16), (16, 16), (17, 48), (48, 48), (49, 96), (96, 96), (97, 144)],
 )
-def test_prompts_round_up_to_a_size_and_beyond_the_last_to_its_multiples(
-    prompt_tokens: int, padded_length: int
-) -> None:
+def test_prompts_round_up_to_a_size_or_a_multiple(prompt_tokens: int, padded_length: int) -> None:
     assert RULES.key_for(prompt_tokens, 1, 8).padded_length == padded_length
 
 

@@ -86,9 +86,7 @@ def requests(model: str) -> list[TextRequest]:
     ]
 
 
-def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothing(
-    engine: Backend, model: str
-) -> None:
+def test_rows_have_the_form_alone_and_beside_others(engine: Backend, model: str) -> None:
     asked = requests(model)
     alone = [engine.submit(request).read_all() for request in asked]
     pool = engine.pool_key(model)
@@ -128,9 +126,7 @@ def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothi
 
 
 @pytest.mark.parametrize("opening", ['<tool_call>\n{"name": "', '{"name": "'])
-def test_a_required_call_always_parses_and_validates(
-    engine: Backend, model: str, opening: str
-) -> None:
+def test_a_required_call_always_validates(engine: Backend, model: str, opening: str) -> None:
     form = GENERIC._replace(opening=opening, closing="}")
     schemas = {"person": PERSON, "now": {"additionalProperties": False}}
     listed = [
@@ -155,9 +151,7 @@ def test_a_required_call_always_parses_and_validates(
                 jsonschema.validate(json.loads(call.arguments), schemas[call.name])
 
 
-def test_what_ends_early_says_so_and_what_cannot_be_followed_is_refused(
-    engine: Backend, model: str, tmp_path: Path
-) -> None:
+def test_what_ends_early_and_what_is_refused(engine: Backend, model: str, tmp_path: Path) -> None:
     short = GenerationOptions(grammar=GRAMMARS[3], max_new_tokens=3)
     assert engine.generate(model, TokenIds((5,)), short).finish == "length"
     endless = Grammar.json_schema({"type": "array", "uniqueItems": True})

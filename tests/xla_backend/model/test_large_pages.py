@@ -51,9 +51,7 @@ def test_arrays_stand_side_by_side_and_may_be_larger_than_a_block() -> None:
     assert large[-1] == 2
 
 
-def test_a_variable_takes_the_memory_as_it_is_and_gives_it_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_variable_takes_memory_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks: list[weakref.ref[mmap.mmap]] = []
     reserve = mmap.mmap
 

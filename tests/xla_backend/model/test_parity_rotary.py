@@ -61,9 +61,7 @@ def test_pytorch_writes_the_same_tokens(backend: Backend, tmp_path: Path, form: 
 
 @pytest.mark.release
 @pytest.mark.parametrize("form", FORMS)
-def test_so_it_does_at_every_length_and_by_every_search(
-    backend: Backend, tmp_path: Path, form: str
-) -> None:
+def test_at_every_length_and_by_every_search(backend: Backend, tmp_path: Path, form: str) -> None:
     _compare(backend, tmp_path, form, lambda length, beams: True)
 
 

@@ -68,9 +68,7 @@ def watch(
     return reported
 
 
-def test_only_silence_while_something_is_waited_for_is_told_and_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_silence_that_lasts_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watch(monkeypatch, lambda _: 1.6) == [2.0]
     assert watch(monkeypatch, lambda _: 1.6, alive_at=range(0, 200, 3)) == []
     assert watch(monkeypatch, lambda tick: None if tick < 50 else 0.6) == [1.0]

@@ -84,9 +84,7 @@ def changes(findings: Findings) -> dict[str, tuple[tuple[str, ...], tuple[bool, 
     return {each.name: (each.kinds, made(each.alone)) for each in findings.changes}
 
 
-def test_a_process_finds_that_the_same_call_runs_what_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_call_runs_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # It gives way to all others, to whom it would have to wait minutes where they are busy.
     (tmp_path / "sitecustomize.py").write_text("import os; os.nice = lambda increment: 0")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -114,9 +112,7 @@ def test_without_jit_compile_nothing_is_compiled(found: dict[str, Findings]) -> 
     assert changes(found["without XLA"]) == {"factor": (("type",), (True, False))}
 
 
-def test_declared_for_any_number_of_rows_it_is_traced_once_but_compiled_for_each(
-    found: dict[str, Findings],
-) -> None:
+def test_declared_for_any_rows_it_is_traced_once(found: dict[str, Findings]) -> None:
     assert made(found["any rows"].second) == (False, True)
     assert changes(found["any rows"]) == {"x": (("shape",), (False, True))}
     with pytest.raises(InvalidRequest, match=r"factor is 2.*pass it as a tensor"):

@@ -96,9 +96,7 @@ def test_an_answer_or_stream_is_what_a_replica_gave(client: TestClient, handle: 
     assert events[-1] == "data: [DONE]"
 
 
-def test_a_request_is_routed_by_its_model_and_a_session_by_its_salt(
-    client: TestClient, handle: Handle
-) -> None:
+def test_requests_are_routed_by_model_and_salt(client: TestClient, handle: Handle) -> None:
     def chosen(**more: str) -> dict[str, Any]:
         assert client.post("/v1/chat/completions", json=CHAT | more).status_code == 200
         client.get("/v1/models")

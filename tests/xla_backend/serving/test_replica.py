@@ -103,9 +103,7 @@ async def all_of(replies: AsyncIterator[Any]) -> list[Any]:
     return [reply async for reply in replies]
 
 
-def test_the_first_model_is_loaded_at_the_start_and_an_engine_that_stays_away_is_unhealthy(
-    replica: PlainReplica, process: Process
-) -> None:
+def test_the_first_model_is_loaded_at_the_start(replica: PlainReplica, process: Process) -> None:
     assert process.settings["default_model"] == "gpt2-stories"
     asyncio.run(replica.check_health())
     assert replica.registered == ["gpt2-stories"]
@@ -114,9 +112,7 @@ def test_the_first_model_is_loaded_at_the_start_and_an_engine_that_stays_away_is
         asyncio.run(replica.check_health())
 
 
-def test_a_request_is_taken_then_answered_or_an_error_is_the_reply(
-    replica: PlainReplica, process: Process
-) -> None:
+def test_a_request_is_answered_or_refused(replica: PlainReplica, process: Process) -> None:
     asked = TextRequest("t5-stories", "Once", cache_salt="a")
     run = replica.run(asked)
     assert asyncio.run(all_of(run)) == [None, " there", " was", result()]
@@ -148,9 +144,7 @@ def test_a_client_who_leaves_stops_the_engine(replica: PlainReplica, process: Pr
     assert process.streams[0].stopped.is_set()
 
 
-def test_a_recording_is_a_file_until_the_request_is_over(
-    replica: PlainReplica, process: Process
-) -> None:
+def test_a_recording_is_a_file_meanwhile(replica: PlainReplica, process: Process) -> None:
     request = SpeechRequest("whisper-commands", "/of/the/ingress")
     asyncio.run(all_of(replica.run(request, b"sound")))
     assert process.heard == b"sound"

@@ -11,9 +11,7 @@ from xla_backend.serve_app import app
 from xla_backend.serving.settings import ServeSettings
 
 
-def test_settings_are_strings_of_the_command_line_or_variables(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_settings_are_strings_or_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ServeSettings()
     assert (settings.models, settings.min_replicas, settings.max_replicas) == ((), 1, 1)
     assert settings.weights == "auto"

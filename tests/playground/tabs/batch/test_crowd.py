@@ -133,9 +133,7 @@ def run(page: PageContext, visitors: int, apart_ms: int | None) -> Crowd:
     return begun
 
 
-def test_visitors_are_inside_together_or_one_at_a_time_each_with_a_salt(
-    built_page: PageContext,
-) -> None:
+def test_visitors_come_together_or_one_at_a_time_with_salts(built_page: PageContext) -> None:
     engine = Engine(together=4)
     ended = run(replace(built_page, backend=engine), 4, 0)
     assert engine.inside_at_most == 4
@@ -188,9 +186,7 @@ def test_both_runs_stand_beside_each_other(built_page: PageContext) -> None:
     assert "1.0× as long" in html
 
 
-def test_a_stop_or_a_visitor_who_leaves_ends_those_at_the_engine_and_on_their_way(
-    built_page: PageContext,
-) -> None:
+def test_a_stop_or_a_visitor_who_leaves_ends_the_crowd(built_page: PageContext) -> None:
     engine = EndlessEngine()
     prompts = [("One day", "One day"), ("A fox", "A fox")]
     begun = Crowd(MODEL, prompts, GenerationOptions(), apart_s=3600.0)

@@ -116,9 +116,7 @@ def test_a_heading_whose_quote_nothing_closes_is_refused(text: str) -> None:
         ('note,prompt\n"two\nlines",x\njust one\n', ["x"], [4]),
     ],
 )
-def test_a_row_without_a_prompt_is_left_out_and_named(
-    text: str, prompts: list[str], without: list[int]
-) -> None:
+def test_a_row_without_a_prompt_is_named(text: str, prompts: list[str], without: list[int]) -> None:
     read, left_out = prompts_in(text)
     assert ([each.prompt for each in read], left_out) == (prompts, without)
 

@@ -122,9 +122,7 @@ def chat(engine: Engine) -> Chatting:
     return Chatting()
 
 
-def test_each_turn_sends_those_before_it_and_joins_the_history(
-    chat: Chatting, engine: Engine
-) -> None:
+def test_each_turn_sends_those_before_it(chat: Chatting, engine: Engine) -> None:
     chat.ask("One?", system="Be brief.")
     chat.ask("Two?", system="Be brief.")
     assert engine.asked[-1][1] == (
@@ -143,9 +141,7 @@ def test_each_turn_sends_those_before_it_and_joins_the_history(
     assert (run["prompt"], run["prompt_is_whole"], run["text"]) == ("One?", True, " there was a")
 
 
-def test_a_page_begins_with_what_its_window_had_or_with_a_conversation_of_its_own(
-    chat: Chatting, engine: Engine
-) -> None:
+def test_a_page_begins_with_what_its_window_had(chat: Chatting, engine: Engine) -> None:
     other = Chatting()
     assert other.conversation.id != chat.conversation.id
     chat.ask("One?")
@@ -225,9 +221,7 @@ def test_a_page_without_such_a_model_says_so() -> None:
     assert any("no model with a chat template" in text for text in texts)
 
 
-def test_a_model_s_own_sampling_is_chosen_with_it_unless_another_is_set(
-    chat: Chatting, engine: Engine
-) -> None:
+def test_a_model_s_own_sampling_is_chosen_with_it(chat: Chatting, engine: Engine) -> None:
     other = dataclasses.replace(TALKER, name="other", sampling={"temperature": 0.2, "top_p": 0.9})
     engine.known.append(other)
     tab = chat.tab

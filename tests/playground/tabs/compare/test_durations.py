@@ -40,9 +40,7 @@ def compared(model: str, *times: tuple[float, float]) -> BaselineComparison:
     [(STORIES, 64.0), (SMOLLM2, 165.0)],  # two idle cores, 2026-11-25
     ids=lambda value: getattr(value, "model", ""),
 )
-def test_before_anything_was_compared_the_size_of_the_model_tells(
-    size: ModelSize, took_s: float
-) -> None:
+def test_at_first_the_size_of_the_model_tells(size: ModelSize, took_s: float) -> None:
     expected_s = Durations().expected_s(size, OPTIONS, CACHED_CALLS, [])
     assert 2 / 3 < expected_s / took_s < 4 / 3
 
@@ -115,9 +113,7 @@ def test_what_is_left_shrinks_to_nothing_and_a_slow_beginning_slows_the_rest() -
 
 
 @pytest.mark.parametrize(("load", "most"), [(0.0, 1.5), (4.0, 3.0)])
-def test_a_busy_machine_may_take_longer(
-    load: float, most: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_machine(load: float, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert at_most(60.0) == most * 60.0

@@ -133,9 +133,7 @@ def engine() -> FakeBackend:
     return engine
 
 
-def test_lanes_wait_for_an_idle_engine_and_give_its_work_back_also_when_the_visitor_leaves(
-    engine: FakeBackend,
-) -> None:
+def test_lanes_wait_for_an_idle_engine_and_give_its_work_back(engine: FakeBackend) -> None:
     run = BaselinesRun(Ways(engine))
     list(run.steps(engine))
     assert engine.prefetching() == [("gpt2-stories", KEY)]
@@ -166,9 +164,7 @@ def test_the_overlay_of_transformers_lanes_is_installed_first(
     assert run.installing is None
 
 
-def test_the_other_lanes_run_where_it_cannot_be_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_lanes_run_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(overlay.FOLDER_VARIABLE, str(tmp_path / "overlay"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     engine = FakeBackend()

@@ -25,9 +25,7 @@ MISS, HIT = CacheOutcome.MISS, CacheOutcome.HIT
         (0.00098, "No faster", "first call as long as 500 eager calls. It does not pay here."),
     ],
 )
-def test_the_finding_says_what_was_measured_whichever_way_it_went(
-    xla_s: float, number: str, rest: str
-) -> None:
+def test_the_finding_says_what_was_measured(xla_s: float, number: str, rest: str) -> None:
     found = report.finding(comparison(xla_s), Way.XLA)
     assert found[0] == number
     assert found[1] == f"than eager with jit_compile=True, after a {rest}"

@@ -95,9 +95,7 @@ def test_only_admins_can_start_afresh(engine: FakeBackend, admin: bool) -> None:
         assert engine.stored_keys() == []
 
 
-def test_the_doctor_takes_a_file_of_the_page_s_own_folder_alone(
-    engine: FakeBackend, tmp_path: Path
-) -> None:
+def test_the_doctor_takes_files_of_its_folder_alone(engine: FakeBackend, tmp_path: Path) -> None:
     visitor = Visitor(page(admin=True))
     visitor.put("doctor_function", "file")
     uploaded = tmp_path / "calls.py"

@@ -79,9 +79,7 @@ def literals(code: str) -> list[object]:
 
 @pytest.mark.parametrize("write", [transformers_code, library_code, client_code, openai_code])
 @pytest.mark.parametrize("model", [STORIES, ANSWERS, HUB], ids=lambda model: model.name)
-def test_python_has_every_prompt_as_it_is(
-    write: Callable[[CodeRequest], str], model: ModelInfo
-) -> None:
+def test_python_has_each_prompt(write: Callable[[CodeRequest], str], model: ModelInfo) -> None:
     shape = ast.dump(ast.parse(write(a_request("PROMPT", model))))
     for prompt in nasty_prompts():
         code = write(a_request(prompt, model))
@@ -208,9 +206,7 @@ def test_the_code_for_programs_runs_and_writes_what_the_page_writes(site: ApiPag
 
 
 @pytest.mark.release
-def test_the_library_s_and_the_guide_s_code_run_and_write_the_same(
-    backend: Backend, small_gpt2: Path
-) -> None:
+def test_library_and_guide_write_the_same(backend: Backend, small_gpt2: Path) -> None:
     options = GenerationOptions(max_new_tokens=4)
     asked = a_request("Once upon a time", folder_info(str(small_gpt2)), options=options)
     text = backend.generate(str(small_gpt2), "Once upon a time", options).text

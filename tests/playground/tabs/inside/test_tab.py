@@ -168,9 +168,7 @@ def test_equal_layers_are_one_and_what_wastes_time_comes_first() -> None:
     assert re.findall(r'signature" translate="no">(\w+)', shown)[:6:2] == ["norm", "dot", "head"]
 
 
-def test_the_report_is_saved_with_what_each_pass_changed_as_a_file_that_needs_no_other(
-    visitor: Visitor,
-) -> None:
+def test_the_report_is_saved_as_a_file_that_needs_no_other(visitor: Visitor) -> None:
     visitor.press("inside_measure")
     visitor.press("inside_save")
     made = json.loads(visitor.reads("inside_made"))
@@ -190,9 +188,7 @@ def test_the_report_is_saved_with_what_each_pass_changed_as_a_file_that_needs_no
 
 
 @pytest.mark.parametrize("button", ["inside_measure", "inside_texts", "inside_passes"])
-def test_strangers_have_no_second_copy_of_a_model_loaded(
-    inspector: FakeInspector, button: str
-) -> None:
+def test_strangers_load_no_second_copy_of_a_model(inspector: FakeInspector, button: str) -> None:
     visitor = Visitor(page(admin=False))
     visitor.put("inside_model", "gpt2-stories")
     assert not visitor.shown(button, "visible")
@@ -201,9 +197,7 @@ def test_strangers_have_no_second_copy_of_a_model_loaded(
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("Not there."), EngineStopped("Killed.")])
-def test_an_error_keeps_what_is_shown(
-    visitor: Visitor, inspector: FakeInspector, error: Exception
-) -> None:
+def test_an_error_keeps_all(visitor: Visitor, inspector: FakeInspector, error: Exception) -> None:
     visitor.press("inside_look")
     before, inspector.error = visitor.reads("inside_report"), error
     visitor.press("inside_look")

@@ -33,9 +33,7 @@ def state(adding: Adding) -> str:
     return adding.progress.state if adding.progress else ""
 
 
-def test_a_model_is_remembered_once_all_of_it_is_here(
-    hub: type[Hub], adding: Adding, tmp_path: Path
-) -> None:
+def test_a_model_is_kept_once_it_is_here(hub: type[Hub], adding: Adding, tmp_path: Path) -> None:
     added = AddedModels(tmp_path / "added_models.json")
     adding.start(WANTED)
     assert added.read() == {}
@@ -47,9 +45,7 @@ def test_a_model_is_remembered_once_all_of_it_is_here(
     assert "model.safetensors" in hub.requested
 
 
-def test_a_download_is_cancelled_and_another_can_begin(
-    hub: type[Hub], adding: Adding, tmp_path: Path
-) -> None:
+def test_a_download_is_cancelled(hub: type[Hub], adding: Adding, tmp_path: Path) -> None:
     hub.hold_at = 1
     adding.start(WANTED)
     wait_until(lambda: "model.safetensors" in hub.requested)
@@ -74,9 +70,7 @@ def test_a_refusal_of_the_hub_is_told(hub: type[Hub], adding: Adding) -> None:
     assert "https://huggingface.co/settings/tokens" in adding.progress.problem
 
 
-def test_a_folder_is_added_at_once_and_a_file_that_cannot_be_written_is_named(
-    adding: Adding, tmp_path: Path
-) -> None:
+def test_a_folder_is_added_at_once(adding: Adding, tmp_path: Path) -> None:
     info = ModelInfo("/somewhere", "decoder-only", "folder", "The folder /somewhere.")
     adding.start(info)
     assert state(adding) == "added"
