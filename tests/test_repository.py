@@ -188,7 +188,7 @@ def loaded(asked: set[str], *modules: str) -> set[str]:
     return set(ast.literal_eval(done.stdout))
 
 
-def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
+def test_what_the_page_and_the_engine_do_not_load() -> None:
     """The page is up in seconds because its process never imports TensorFlow or Keras."""
     modules = [
         "xla_backend.process.backend_process",
@@ -198,15 +198,10 @@ def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
     ]
     assert loaded({"tensorflow", "tf_keras", "keras", "gradio"}, *modules) == set()
 
-
-def test_the_engine_loads_no_server() -> None:
-    """FastAPI is for who offers the API: neither the library nor an engine's process needs it."""
+    # FastAPI is for who offers the API: neither the library nor an engine's process needs it.
     engine = ("xla_backend.process.engine_process", "xla_backend.engine.importing")
     assert loaded({"fastapi", "starlette", "gradio"}, "xla_backend", *engine) == set()
-
-
-def test_the_page_itself_loads_no_tensorflow_and_no_ray() -> None:
-    """As it runs, not only as its imports are written: what it imports may import more."""
+    # As it runs, not only as its imports are written: what it imports may import more.
     assert loaded(TENSORFLOW | {"ray"}, "app", "playground.page") == set()
 
 

@@ -131,19 +131,6 @@ def test_both_apis_hear_alike(client: Client, of_openai: openai.OpenAI) -> None:
     assert errors <= 2, f"{other['text']!r} instead of {said!r}"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"prompt": "Once " * 4000}, "reads at most .* tokens|Shorten the prompt by"),
-        ({"logit_bias": {"999999": 1}}, "logit_bias names token 999999"),
-        ({"prompt": 16}, "prompt must be text"),
-    ],
-)
-def test_mistakes_a_model_finds(client: Client, arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(AppError, match=sentence):
-        client.predict(**{"prompt": "Once", **arguments}, api_name="/generate")
-
-
 def test_a_recording_that_cannot_be_heard_is_refused(client: Client, tmp_path: Path) -> None:
     (tmp_path / "recording.wav").write_bytes(b"this is no sound")
     for recording, language, sentence in (
@@ -171,15 +158,6 @@ def test_a_prediction_comes_true_and_is_logged(app: App, client: Client) -> None
     assert [line["cache"] for line in app.log_lines()[-2:]] == ["miss", "hit"]
     assert "zebra" not in app.log.read_text()
     assert 'xla_requests_total{cache="hit"' in httpx.get(f"{app.served.url}/metrics").text
-
-
-def test_shapes_are_made_ahead(client: Client) -> None:
-    sizes = {"padded_lengths": [3], "num_beams": [3], "max_new_tokens": [9, 16]}
-    [shape] = client.predict(**sizes, api_name="/warm")
-    assert shape["cache"] == "miss"
-    made = lambda: [each["key"] for each in client.predict(api_name="/entries")]  # noqa: E731
-    wait_until(lambda: shape["key"] in made())
-    assert client.predict(**sizes, api_name="/warm")[0]["cache"] == "hit"
 
 
 def test_an_end_in_the_middle_of_a_request_is_clean(app: App, client: Client) -> None:

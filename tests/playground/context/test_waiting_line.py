@@ -188,17 +188,6 @@ def test_one_program_cannot_take_every_place(shop: Shop) -> None:
     shop.wait_for(waiting=4)
 
 
-def test_nothing_is_kept_of_ended_events(shop: Shop) -> None:
-    shop.door.set()
-    for number in range(20):
-        assert "event: complete" in shop.answer(shop.ask(f"text {number}"))
-    shop.wait_for(waiting=0, running=0)
-    assert shop.line.event_ids_to_events == {}
-    assert shop.line.event_analytics == {}
-    assert not shop.line.blocks.app.state_holder.session_data
-    assert not shop.line.blocks.app.iterators
-
-
 def test_a_visitor_who_leaves_gives_up_the_place(shop: Shop) -> None:
     shop.ask("a")
     shop.wait_for(waiting=0)
@@ -209,11 +198,20 @@ def test_a_visitor_who_leaves_gives_up_the_place(shop: Shop) -> None:
     assert event not in shop.line.event_ids_to_events
 
 
-def test_requests_made_by_hand_do_not_pass_the_line_by(shop: Shop) -> None:
+def test_requests_by_hand_do_not_pass_the_line_and_ended_ones_are_forgotten(shop: Shop) -> None:
     answer = httpx.post(f"{shop.url}/gradio_api/run/say", json={"data": ["x"]})
     assert answer.status_code == 404
     assert "join the queue" in answer.text
     assert shop.served == []
+
+    shop.door.set()
+    for number in range(20):
+        assert "event: complete" in shop.answer(shop.ask(f"text {number}"))
+    shop.wait_for(waiting=0, running=0)
+    assert shop.line.event_ids_to_events == {}
+    assert shop.line.event_analytics == {}
+    assert not shop.line.blocks.app.state_holder.session_data
+    assert not shop.line.blocks.app.iterators
 
 
 def test_the_page_gets_no_progress_messages(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

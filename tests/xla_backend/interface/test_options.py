@@ -123,12 +123,19 @@ def test_a_seed_is_any_integer_of_64_bits_and_minus_1_is_a_new_one() -> None:
     assert "top_k must be from -1" in refusal(top_k=-2)
 
 
-def test_sampling_is_on_exactly_with_a_temperature_above_0() -> None:
+def test_sampling_is_on_with_a_temperature_and_a_changed_copy_is_checked() -> None:
     assert not GenerationOptions().do_sample
     assert not GenerationOptions(temperature=0).do_sample
     assert not GenerationOptions(temperature=None).do_sample  # a field that was left empty
     assert not GenerationOptions(top_k=5, top_p=0.5, seed=3).do_sample
     assert GenerationOptions(temperature=0.7).do_sample
+
+    options = GenerationOptions(num_beams=2)
+    assert options.replace(seed=5) == GenerationOptions(num_beams=2, seed=5)
+    with pytest.raises(InvalidRequest, match="num_beams"):
+        options.replace(num_beams=0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.seed = 1  # type: ignore[misc]
 
 
 def test_options_survive_json() -> None:
@@ -203,12 +210,3 @@ def test_biases_that_make_no_sense_are_refused(value: Any, sentence: str) -> Non
 )
 def test_stop_strings_that_make_no_sense_are_refused(value: Any, sentence: str) -> None:
     assert sentence in refusal(stop=value)
-
-
-def test_a_changed_copy_is_checked_again_and_options_never_change() -> None:
-    options = GenerationOptions(num_beams=2)
-    assert options.replace(seed=5) == GenerationOptions(num_beams=2, seed=5)
-    with pytest.raises(InvalidRequest, match="num_beams"):
-        options.replace(num_beams=0)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        options.seed = 1  # type: ignore[misc]

@@ -108,18 +108,14 @@ def test_each_difference_is_tried_alone(found: dict[str, Findings]) -> None:
     ]
 
 
-def test_without_jit_compile_nothing_is_compiled(found: dict[str, Findings]) -> None:
+def test_what_traces_and_what_compiles_is_told_apart(found: dict[str, Findings]) -> None:
     assert changes(found["without XLA"]) == {"factor": (("type",), (True, False))}
 
-
-def test_declared_for_any_rows_it_is_traced_once(found: dict[str, Findings]) -> None:
     assert made(found["any rows"].second) == (False, True)
     assert changes(found["any rows"]) == {"x": (("shape",), (False, True))}
     with pytest.raises(InvalidRequest, match=r"factor is 2.*pass it as a tensor"):
         Question(WEIGHTED, CALL, CALL, any_rows=True)
 
-
-def test_a_file_of_ones_own(found: dict[str, Findings]) -> None:
     assert changes(found["a file"]) == {"how": (("value",), (True, True))}, "n is what it was"
 
 

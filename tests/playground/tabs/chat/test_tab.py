@@ -215,10 +215,15 @@ def test_an_edited_question_goes_on_elsewhere_where_turns_followed_it(chat: Chat
     assert chat.conversation.name == "Won?"
 
 
-def test_a_page_without_such_a_model_says_so() -> None:
+def test_models_that_cannot_chat_are_named(engine: Engine) -> None:
     blocks = create_app(FakeBackend()).blocks.values()
     texts = [str(block.value) for block in blocks if isinstance(block, gr.HTML)]
     assert any("no model with a chat template" in text for text in texts)
+
+    engine.known += [dataclasses.replace(TALKER, name="/a/base", is_instruct=False)]
+    texts = [str(b.value) for b in create_app(engine).blocks.values() if isinstance(b, gr.HTML)]
+    [said] = [text for text in texts if "without a chat template (" in text]
+    assert "(base) only continue texts" in said
 
 
 def test_a_model_s_own_sampling_is_chosen_with_it(chat: Chatting, engine: Engine) -> None:
@@ -238,13 +243,6 @@ def test_a_model_s_own_sampling_is_chosen_with_it(chat: Chatting, engine: Engine
     assert options("other", "talker", own) == untouched
     assert options("talker", "other", changed) == []
     assert options("other", "other", untouched) == [], "the visitor has come back to them"
-
-
-def test_models_that_cannot_chat_are_named(engine: Engine) -> None:
-    engine.known += [dataclasses.replace(TALKER, name="/a/base", is_instruct=False)]
-    texts = [str(b.value) for b in create_app(engine).blocks.values() if isinstance(b, gr.HTML)]
-    [said] = [text for text in texts if "without a chat template (" in text]
-    assert "(base) only continue texts" in said
 
 
 def test_opening_the_tab_has_the_first_function_made(chat: Chatting, engine: Engine) -> None:
