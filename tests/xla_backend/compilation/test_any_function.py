@@ -132,6 +132,7 @@ def test_compiling_runs_nothing_also_where_a_shape_is_found_out_late() -> None:
 
 
 def test_what_is_part_of_the_signature_and_what_is_not() -> None:
+    @jit
     def mixed(pair: tuple, *, options: dict) -> dict:
         first, second = pair
         if tf.reduce_sum(first) > 0:  # a branch that the tensor's value decides

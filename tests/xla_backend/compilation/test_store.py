@@ -52,6 +52,7 @@ def test_an_entry_is_what_was_saved_until_it_is_removed(opened: Store) -> None:
     assert opened.save("one", {}, BLOBS[:1]), "replaced"
     assert Store(opened.root).load("one") == ({}, BLOBS[:1])
 
+    assert opened.clear() == 2
     for name in ("one", "two", "three"):
         opened.save(name, DESCRIPTION, BLOBS)
     opened.write_history("auto", {"a": 1})
@@ -81,7 +82,7 @@ def test_readers_see_whole_entries_while_others_write(opened: Store) -> None:
     assert not list(opened.folder.glob(".*"))
 
 
-def test_unfinished_files_and_cut_writes(opened: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_files_of_a_killed_process_go_after_a_while(opened: Store) -> None:
     old, fresh = opened.folder / ".writing-old", opened.folder / ".writing-fresh"
     old.write_bytes(b"half")
     fresh.write_bytes(b"half")
@@ -89,6 +90,10 @@ def test_unfinished_files_and_cut_writes(opened: Store, monkeypatch: pytest.Monk
     opened.save("one", DESCRIPTION, BLOBS)
     assert (old.exists(), fresh.exists()) == (False, True)
 
+
+def test_a_write_that_is_cut_short_leaves_what_was_there(
+    opened: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened.save("one", DESCRIPTION, BLOBS)
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
