@@ -54,8 +54,6 @@ PRESS = "(run) => { if (run) generateInPlayground(); }"
 # is over, and the button would stay switched off.
 _STOPPING = "() => ({{__type__: 'update', value: '{}', interactive: false}})"
 
-File = dict[str, str]
-"""Name, type and text of a file to save."""
 Updates = dict[gr.blocks.Block, Any]
 """An event's updates of components."""
 Control = TypeVar("Control", bound=gr.components.Component)
@@ -120,9 +118,33 @@ def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
     return [(_model_label(model, len(architectures) > 1), model.name) for model in grouped]
 
 
-def small_button(label: str, elem_id: str, visible: bool = True) -> gr.Button:
+def small_button(label: str, elem_id: str, visible: bool = True, min_width: int = 90) -> gr.Button:
     """A button beside others, no wider than its label needs."""
-    return gr.Button(label, size="sm", elem_id=elem_id, scale=0, min_width=90, visible=visible)
+    return gr.Button(
+        label, size="sm", elem_id=elem_id, scale=0, min_width=min_width, visible=visible
+    )
+
+
+def slider(
+    least: int, most: int, value: int, label: str, elem_id: str, info: str | None = None
+) -> gr.Slider:
+    """A slider of whole numbers, `without_validation`."""
+    return without_validation(
+        gr.Slider(least, most, value=value, step=1, label=label, info=info, elem_id=elem_id)
+    )
+
+
+def link_controls(prefix: str = "", min_width: int = 90) -> tuple[gr.Checkbox, gr.Button]:
+    """Whether a link runs its request, and the button that copies the link."""
+    runs = gr.Checkbox(
+        label="and run",
+        elem_id=f"{prefix}link_runs",
+        elem_classes="link-runs",
+        container=False,
+        scale=0,
+        min_width=90,
+    )
+    return runs, small_button("Copy link", f"{prefix}copy_link", min_width=min_width)
 
 
 def import_button(elem_id: str, min_width: int) -> gr.UploadButton:
@@ -162,9 +184,16 @@ def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:
     )
 
 
-def say_stopping(button: gr.Button, text: str = "Stopping") -> None:
-    """Shows on a button that it is stopping, from the click until the run has ended."""
-    button.click(None, None, button, js=_STOPPING.format(text), **QUIET)
+def stop_by(
+    button: gr.Button,
+    stop: Callable[..., Any],
+    notice: gr.HTML | None = None,
+    inputs: gr.State | None = None,
+    said: str = "Stopping",
+) -> None:
+    """Has a button stop a run, and say so from the click until the run has ended."""
+    button.click(None, None, button, js=_STOPPING.format(said), **QUIET)
+    button.click(stop, inputs, notice, **QUIET)
 
 
 def save_file(
@@ -172,17 +201,19 @@ def save_file(
     made: gr.Textbox,
     kept: gr.blocks.Block,
     notice_html: gr.HTML,
-    export: Callable[[Any], File | None],
+    export: Callable[[Any], str],
+    name: str,
+    kind: str,
 ) -> None:
-    """Has a button save what `export` makes of the value of `kept`, which may be nothing.
+    """Has a button save the text that `export` makes of the value of `kept`, unless it is empty.
 
     The browser makes the file from the JSON in `made`, so nothing stays on the server.
     """
 
     def written(value: Any) -> tuple[str, str]:
-        file = export(value)
-        said = "" if file else notice("There is nothing to export yet.", "calm")
-        return json.dumps(file), str(said)
+        if text := export(value):
+            return json.dumps({"name": name, "type": kind, "text": text}), ""
+        return "null", notice("There is nothing to export yet.", "calm")
 
     button.click(written, kept, [made, notice_html], **QUIET).then(
         None, made, None, js="(file) => saveFile(JSON.parse(file))", **QUIET

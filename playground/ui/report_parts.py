@@ -36,7 +36,15 @@ PHASE_NAMES = {
     "detokenize": "Detokenize",
 }
 """The phases of a text's timing, as the page calls them."""
-QUEUE_HINT = "waiting for other requests, or for a shape that is compiled in the background"
+PHASE_HINTS = {
+    "queue": "waiting for other requests, or for a shape that is compiled in the background",
+    "tokenize": "text to token numbers",
+    "trace": "TensorFlow records the computation as a graph",
+    "compile": "XLA turns the graph into machine code",
+    "decode": "all further tokens",
+    "detokenize": "token numbers to text",
+}
+"""What happens in them; prefill is another in each family."""
 _RESTORING_HINTS = {
     "trace": "the graph is read from disk",
     "compile": "machine code is read from disk",

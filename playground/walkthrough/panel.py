@@ -4,26 +4,22 @@ Knows the components and what each event does to them. Must not know how anythin
 is measured.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 from gradio.blocks import Block
 
+from playground.context.page_context import PageContext
+from playground.context.request_fields import Asked
 from playground.ui.components import FOLLOWING, QUIET, Updates, html, notice
 from playground.ui.option_controls import labelled
 from playground.ui.report_parts import queued
 from playground.walkthrough.report import walkthrough_report
 from playground.walkthrough.runs import Walkthrough, walkthrough_of
 from xla_backend import BackendError
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import Asked
 
 
 class WalkthroughPanel:

@@ -4,11 +4,8 @@ Knows how to explain the results to a visitor who has never heard of tracing. Mu
 components, events or how it was measured. The headline divides the numbers shown at the bars.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import htpy as h
 
@@ -20,12 +17,10 @@ from playground.ui.markup import remarks, rendered, with_note
 from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import phase_names
 from playground.walkthrough.runs import Step, Walkthrough
+from playground.walkthrough.stored import Stored
 from xla_backend import CacheOutcome, GenerationResult
 from xla_backend.interface.prompt import last_text
 from xla_backend.interface.timing import PHASES
-
-if TYPE_CHECKING:
-    from playground.walkthrough.stored import Stored
 
 NAMES = {
     Step.FIRST: "First call",

@@ -8,8 +8,6 @@ starts cold and changes no other functions. Both import TensorFlow at once, befo
 measured. The second one loads the model when the first has ended.
 """
 
-from __future__ import annotations
-
 import tempfile
 import threading
 import time
@@ -17,9 +15,10 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, wait
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from playground.context.measuring import TICK_S, MeasuringRun, check_answerable, registry_of
+from playground.context.page_context import PageContext
 from xla_backend import (
     BackendError,
     BucketRules,
@@ -28,13 +27,11 @@ from xla_backend import (
     EngineStopped,
     GenerationOptions,
     GenerationResult,
+    Prompt,
+    ServedBackend,
 )
+from xla_backend.checkpoints.models import Registry
 from xla_backend.process.backend_process import BackendProcess
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend import Prompt, ServedBackend
-    from xla_backend.checkpoints.models import Registry
 
 REPEATS = 3
 """Calls of the same request after the first."""

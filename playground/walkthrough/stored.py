@@ -4,8 +4,6 @@
 the file beside it. Must not know components or HTML.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ Knows which moments are worth a picture. Serves the page itself, on the bundled 
 `--model`, on another one, and writes to `docs/images/`.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import shutil
@@ -128,7 +126,6 @@ def take_thumbnail(browser: Browser, url: str, folder: Path) -> None:
     _wait_until_idle(shown)
     top = shown.at("#report .verdict").bounding_box()
     bottom = shown.at("#report .versus").bounding_box()
-    assert top is not None and bottom is not None
     height = bottom["y"] + bottom["height"] - top["y"] + 8
     part = {"x": top["x"], "y": top["y"] - 4, "width": top["width"], "height": height + 4}
     picture = base64.b64encode(shown.page.screenshot(clip=part)).decode()

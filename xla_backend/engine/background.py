@@ -80,7 +80,7 @@ class Background:
         job: Callable[[Callable[[], None]], None],
         patience_s: float = math.inf,
     ) -> None:
-        """Queues a job, unless one of that name is waiting or running.
+        """Queues a job; a job of that name that waits gets the shorter patience of both.
 
         Args:
             name: identifies the job.
@@ -89,10 +89,12 @@ class Background:
             patience_s: seconds after which it runs beside requests.
         """
         with self._condition:
-            if self._ending or name in self._jobs or name == self._current:
+            due, known = time.monotonic() + patience_s, self._due.get(name)
+            if self._ending or (known is not None and known <= due):
                 return
-            self._jobs[name] = job
-            self._due[name] = time.monotonic() + patience_s
+            self._due[name] = due
+            if known is None:
+                self._jobs[name] = job
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, daemon=True, name="background")
                 self._thread.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -28,6 +29,10 @@ ROWS_PATIENCE_S = 3.0
 """Seconds without an idle moment after which the functions for the most rows are compiled beside
 requests: a busy engine needs them. They also serve fewer rows, so the others can wait."""
 
+DRAFTS_PATIENCE = 250
+"""Chunks of text (0.08 s each) that went without drafts after which the function for drafts is made
+beside requests: with it, these chunks would have saved what compiling it costs."""
+
 Value = TypeVar("Value")
 
 
@@ -39,6 +44,7 @@ class FunctionMaker:
         self._history = history
         self._loop = loop
         self._beside = ThreadPoolExecutor(1, "maker")
+        self._asked: Counter[tuple[str, CacheKey, int]] = Counter()
 
     def now(
         self,
@@ -82,6 +88,10 @@ class FunctionMaker:
         name = (engine.info.name, key, rows)
         job = partial(self._make_in_background, engine, key, rows)
         patience_s = ROWS_PATIENCE_S if rows == MAX_ROWS else math.inf
+        if key.prompt_lookup_num_tokens:
+            self._asked[name] += 1
+            if self._asked[name] == DRAFTS_PATIENCE:
+                patience_s = 0.0
         self._loop.background.add(name, job, patience_s)
 
     def close(self) -> None:

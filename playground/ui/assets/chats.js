@@ -11,11 +11,11 @@ function noteHere(changes) {
 }
 // What was sent is a draft again where no answer comes before the page is loaded anew.
 const keepDraft = (draft) => noteHere({ draft });
-function sending([text, opened, _, ...settings]) {
+function sending(values, [text, salt]) {
   // While an answer is written another question is refused, and stays a draft.
-  if (!document.querySelector("#chat :is(.busy, .caret)")) noteHere({ sent: text });
+  if (!document.querySelector("#chat :is(.busy, .caret)")) noteHere({ sent: values[text] });
   // The page's own field of the salt is filled in once it is loaded, and this may be before.
-  return [text, opened, visitorSalt, ...settings];
+  return values.map((value, at) => (at === salt ? visitorSalt : value));
 }
 const keptChat = (chat) => allowed(() => localStorage.getItem(CHAT + chat), null) ?? "";
 let chosen = null; // in the list; the event that opens it cannot tell

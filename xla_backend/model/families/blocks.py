@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -32,8 +32,9 @@ from transformers import PretrainedConfig
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.matmul import kinds
 from xla_backend.matmul.blocks import Blocks, Weights, rounded, stacked
-from xla_backend.matmul.matrix import Matrix, Parts, Stacked, has_product
+from xla_backend.matmul.matrix import Matrix, Parts, Stacked, has_product, prepared
 from xla_backend.model.large_pages import LargePages
+from xla_backend.model.saved_weights import SavedWeights
 
 MASKED = -1e9
 """The bias of a masked position: finite, so that softmax over masked positions alone is not NaN."""
@@ -465,6 +466,27 @@ _WEIGHT = object()
 """Marks the places of weights in a layer's form."""
 
 
+_Names = ParamSpec("_Names")
+_Made = TypeVar("_Made")
+
+
+def _saved(
+    make: Callable[Concatenate[WeightReader, _Names], _Made],
+) -> Callable[Concatenate[WeightReader, _Names], _Made]:
+    """For a method of the reader: saved weights have what it made of a name at the first load."""
+
+    @functools.wraps(make)
+    def find(self: WeightReader, *names: _Names.args, **more: _Names.kwargs) -> _Made:
+        key = f"{make.__name__} {names[0]}"
+        if self.saved is not None:
+            return cast("_Made", self._rebuilt(self.saved.facts["made"][key]))
+        made = make(self, *names, **more)
+        self.made[key] = self._described(made)
+        return made
+
+    return find
+
+
 class WeightReader:
     """Turns the arrays of a checkpoint into variables, by their PyTorch-format names.
 
@@ -472,7 +494,9 @@ class WeightReader:
     `ModelUnavailable` when the checkpoint has no such array.
 
     Attributes:
-        variables: by name. bytes: what they take.
+        saved: what is read instead of arrays; None without any.
+        variables: by name. memory: of each. bytes: what all take.
+        made: by method and name, what became of arrays, as JSON.
         rounded_bits: see `ModelInfo`.
     """
 
@@ -481,6 +505,7 @@ class WeightReader:
         arrays: MutableMapping[str, Weights],
         kind: str = kinds.AUTO,
         in_eight_bits: bool = False,
+        saved: SavedWeights | None = None,
     ) -> None:
         """Reads nothing yet.
 
@@ -488,34 +513,42 @@ class WeightReader:
             arrays: see `checkpoints.weights.read_weights`.
             kind: format of matrices.
             in_eight_bits: see `Matrix`.
+            saved: of an earlier load with this kind; `arrays` are not read then.
         """
         self._arrays = arrays
+        self.saved = saved
         self._kind = kind
         self._in_eight_bits = in_eight_bits
-        self._memory = LargePages()
+        self._pages = LargePages()
         self.bytes = 0
-        self.rounded_bits: int | None = None
+        self.rounded_bits: int | None = None if saved is None else saved.facts["rounded_bits"]
         self.variables: dict[str, tf.Variable] = {}
+        self.memory: dict[str, np.ndarray] = {}
+        self.made: dict[str, Any] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._arrays
+        return name in (self._arrays if self.saved is None else self.saved.arrays)
 
     def array(self, name: str) -> np.ndarray:
         """The array in float32, once."""
         return _dequantized(self._take(name))
 
+    @_saved
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
         """The array as a variable, with `offset` added."""
         return self._keep(name, self.array(name) + offset if offset else self.array(name))
 
+    @_saved
     def transposed(self, name: str) -> tf.Variable:
         """The array as a variable, its axes swapped."""
         return self._keep(name, self.array(name).T)
 
+    @_saved
     def matrix(self, name: str) -> Matrix:
         """A matrix, `[out, in]` in the checkpoint."""
         return self._matrix(name, self._take(name))
 
+    @_saved
     def linears(self, names: Sequence[str]) -> Linear:
         """Concatenates projections of one input, each `[out, in]` in the checkpoint, into one.
 
@@ -537,6 +570,7 @@ class WeightReader:
         ]
         return Linear(matrix, self._keep(f"{label}.bias", np.concatenate(biases)))
 
+    @_saved
     def parts(self, names: Sequence[str]) -> Parts:
         """Matrices of one shape, of which products take one at a time."""
         stack = stacked([self._take(name) for name in names])
@@ -546,10 +580,12 @@ class WeightReader:
         keep = functools.partial(self._written, names[0])
         return Parts.of(self._in_kind(whole), len(names), keep, self._in_eight_bits)
 
+    @_saved
     def stack(self, names: Sequence[str]) -> tf.Variable:
         """Arrays of one shape as one variable, with an axis before theirs."""
         return self._keep(names[0], np.stack([self.array(name) for name in names]))
 
+    @_saved
     def convolution(self, name: str) -> Linear:
         """A convolution over neighbours as one projection of all of them, concatenated.
 
@@ -559,6 +595,7 @@ class WeightReader:
         matrix = self._matrix(f"{name}.weight", array.transpose(0, 2, 1).reshape(len(array), -1))
         return Linear(matrix, self.variable(f"{name}.bias"))
 
+    @_saved
     def conv1d(self, name: str) -> Linear:
         """A projection of GPT-2's, `[in, out]` in the checkpoint."""
         weights = self._take(f"{name}.weight")
@@ -603,10 +640,39 @@ class WeightReader:
         dtype: np.dtype,
         write: Callable[[np.ndarray], None],
     ) -> tf.Variable:
-        kept = self._memory.empty(shape, dtype)
-        write(kept)
-        self.bytes += kept.nbytes
+        array = self._pages.empty(shape, dtype)
+        write(array)
+        return self._over(name, array)
+
+    def _over(self, name: str, array: np.ndarray) -> tf.Variable:
+        """The variable over an array's memory."""
+        self.memory[name] = array
+        self.bytes += array.nbytes
         # Through DLPack, so that TensorFlow uses this memory instead of copying it into its own.
-        tensor = tf.experimental.dlpack.from_dlpack(kept.__dlpack__())
+        tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__())
         self.variables[name] = tf.Variable(tensor, trainable=False)
         return self.variables[name]
+
+    def _described(self, made: Any) -> Any:
+        """A nest of weights as JSON, with the names of its variables."""
+        if isinstance(made, tf.Variable):
+            return {"name": next(x for x, own in self.variables.items() if own is made)}
+        if isinstance(made, tuple):
+            fields = made if isinstance(made, Linear | Matrix | Parts) else made[0]
+            return [type(made).__name__, *map(self._described, fields)]
+        return made
+
+    def _rebuilt(self, described: Any) -> Any:
+        """The nest that was described, over the saved arrays."""
+        if isinstance(described, dict):
+            assert self.saved is not None, "is where it was described"
+            name = described["name"]
+            return self._over(name, self.saved.arrays[name])
+        if not isinstance(described, list):
+            return described
+        kind, *fields = described[0], *map(self._rebuilt, described[1:])
+        if kind == "Stacked":
+            return Stacked(tuple(fields))
+        if kind == "Linear":
+            return Linear(*fields)
+        return prepared((Matrix if kind == "Matrix" else Parts)(*fields), self._in_eight_bits)
