@@ -163,7 +163,7 @@ def prepared(matrix: _Tiled, in_eight_bits: bool) -> _Tiled:
 
 
 def _prepare(number_format: str, in_eight_bits: bool, *, has_parts: bool = False) -> bool:
-    """Starts compiling a product; returns whether it rounds the other factor to 8 bits."""
+    """Starts compiling a product; returns whether it rounds activations to 8 bits."""
     in_eight_bits = in_eight_bits and number_format in FORMATS
     product.prepare(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
     return in_eight_bits
