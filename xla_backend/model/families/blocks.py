@@ -509,6 +509,10 @@ class WeightReader:
         """The array as a variable, with `offset` added."""
         return self._keep(name, self.array(name) + offset if offset else self.array(name))
 
+    def exponential(self, name: str) -> tf.Variable:
+        """The exponential of an array as a variable."""
+        return self._keep(name, np.exp(self.array(name)))
+
     def transposed(self, name: str) -> tf.Variable:
         """The array as a variable, its axes swapped."""
         return self._keep(name, self.array(name).T)
