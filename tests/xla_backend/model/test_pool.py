@@ -209,9 +209,9 @@ def test_random_arrivals_get_the_texts_that_each_gets_alone(
             at_edge += 1
             pairs = zip(result.tokens, expected.tokens, strict=False)
             before = list(itertools.takewhile(lambda pair: pair[0].id == pair[1].id, pairs))
-            assert all(
-                one.logprob == pytest.approx(other.logprob, abs=1e-5) for one, other in before
-            )
+            off = max((abs(one.logprob - other.logprob) for one, other in before), default=0.0)
+            # States carry rounding on: PyTorch's own float32 is 1e-5 to 1e-4 off its float64.
+            assert off < (1e-4 if forms[0] in WITH_STATES else 1e-5)
         else:
             assert_same(result, expected)
     assert at_edge <= arrivals // 100
