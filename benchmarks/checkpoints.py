@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, dequantize, quantize
+from gguf import (
+    GGML_QUANT_SIZES,
+    MODEL_ARCH,
+    GGMLQuantizationType,
+    GGUFReader,
+    GGUFWriter,
+    dequantize,
+    get_tensor_name_map,
+    quantize,
+)
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoConfig, AutoTokenizer, GPT2Config, GPT2TokenizerFast, PretrainedConfig
+from transformers import AutoConfig, GPT2Config, GPT2TokenizerFast, PretrainedConfig
 
 from benchmarks.harness import ROOT, WORK
 from xla_backend.checkpoints import rotary_form, tokenization
@@ -78,6 +87,8 @@ SIZES: dict[str, dict[str, Any]] = {
     },
 }
 """Configurations of published models, by their names on the command line."""
+BLOCKS = "-Q4_K"
+"""Behind the name of a Llama in `SIZES`: as a GGUF file of random blocks."""
 GGUF_TYPES = ("Q8_0", "F16")
 """Forms of the packaged model that are made from its own, which is Q4_1."""
 # A token that no text holds: no program's text ends before the others'.
@@ -86,8 +97,15 @@ _WORDS = "once upon a time there was a little fox who lived near the river and w
 
 
 def folder(model: str) -> Path:
-    """A checkpoint's folder: one of `SIZES`, "124m", the packaged model or a bundled one."""
+    """A checkpoint's folder: one of `SIZES`, also in `BLOCKS`, "124m", the packaged model or a
+    bundled one."""
     made = WORK / model
+    if model.removesuffix(BLOCKS) in SIZES and model.endswith(BLOCKS):
+        if not list(made.glob("*.gguf")):
+            made.mkdir(parents=True, exist_ok=True)
+            _write_blocks(model.removesuffix(BLOCKS), made / "new")
+            (made / "new").rename(made / "model.gguf")
+        return made
     build = {GPT2_124M: _gpt2, PACKAGED_MODEL: _packaged}.get(model)
     if build is None and model not in SIZES:
         return ROOT / "demo_models" / model
@@ -106,13 +124,13 @@ def served_name(model: str, weights: str) -> str:
 
 def is_random(model: str) -> bool:
     """Whether a model's weights are random."""
-    return model in (GPT2_124M, *SIZES)
+    return model.removesuffix(BLOCKS) in (GPT2_124M, *SIZES)
 
 
 def prompt(checkpoint: Path, tokens: int) -> tuple[int, ...]:
     """The ids of a text of so many tokens."""
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    return tuple(tokenizer(_WORDS * (1 + tokens // 8)).input_ids[:tokens])
+    tokenizer = tokenization.Tokenizer.load(checkpoint)
+    return tuple(tokenizer.encode(_WORDS * (1 + tokens // 8))[:tokens])
 
 
 def packaged_file() -> Path:
@@ -136,6 +154,41 @@ def _sized(model: str, made: Path) -> dict[str, np.ndarray]:
         name: (0.02 * draw.standard_normal(shape, np.float32)).astype(np.float16)
         for name, shape in rotary_form.shapes(config)
     }
+
+
+def _write_blocks(model: str, path: Path) -> None:
+    """One of `SIZES` as a GGUF file, its matrices in random blocks of Q4_K."""
+    values, kind = SIZES[model], GGMLQuantizationType.Q4_K
+    config = AutoConfig.for_model(**values)
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(values["max_position_embeddings"])
+    writer.add_embedding_length(values["hidden_size"])
+    writer.add_block_count(values["num_hidden_layers"])
+    writer.add_feed_forward_length(values["intermediate_size"])
+    writer.add_head_count(values["num_attention_heads"])
+    writer.add_head_count_kv(values["num_key_value_heads"])
+    writer.add_key_length(values["head_dim"])
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(values["rope_theta"])
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(_entries(values["vocab_size"]))
+    writer.add_token_merges([])
+    writer.add_eos_token_id(values["vocab_size"] - 1)
+    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    random, (block, size) = np.random.default_rng(0), GGML_QUANT_SIZES[kind]
+    for name, shape in rotary_form.shapes(config):
+        named = names.get_name(name, try_suffixes=(".weight",))
+        if len(shape) == 1:
+            writer.add_tensor(named, np.ones(shape, np.float32))
+            continue
+        blocks = random.integers(0, 256, (shape[0], shape[1] // block, size), np.uint8)
+        blocks[:, :, :4] = np.array([1e-4, 7.5e-4], np.float16).view(np.uint8)
+        writer.add_tensor(named, blocks.reshape(shape[0], -1), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def _gpt2(made: Path) -> dict[str, np.ndarray]:
@@ -226,9 +279,7 @@ def _requantize(source: Path, target: Path, kind: GGMLQuantizationType) -> None:
 
 def _save_tokenizer(made: Path, vocabulary_size: int) -> None:
     """A byte-level tokenizer with the size of the model's vocabulary; most entries are unused."""
-    end = "<|endoftext|>"
-    entries = sorted(pre_tokenizers.ByteLevel.alphabet())
-    entries += [f"<unused{i}>" for i in range(len(entries), vocabulary_size - 1)]
+    *entries, end = _entries(vocabulary_size)
     model = models.BPE(vocab={entry: i for i, entry in enumerate(entries)}, merges=[])
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -240,3 +291,10 @@ def _save_tokenizer(made: Path, vocabulary_size: int) -> None:
     settings = made / "tokenizer_config.json"
     values = json.loads(settings.read_text()) | {"model_max_length": 1024}
     settings.write_text(json.dumps(values, indent=2) + "\n")
+
+
+def _entries(vocabulary_size: int) -> list[str]:
+    """A byte-level vocabulary: the bytes, unused entries, the end of a text."""
+    entries = sorted(pre_tokenizers.ByteLevel.alphabet())
+    unused = [f"<unused{i}>" for i in range(len(entries), vocabulary_size - 1)]
+    return [*entries, *unused, "<|endoftext|>"]

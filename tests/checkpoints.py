@@ -9,8 +9,6 @@ The weights are larger than a fresh initialisation, so that the most likely toke
 the continuation wanders instead of repeating one token.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,11 +4,11 @@ Knows llama.cpp's names, which that package gives, and what its converter does t
 know the package under test.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +279,16 @@ def add_byte_level(writer: gguf.GGUFWriter, tokenizer: Tokenizer, pre: str) -> N
         ]
     )
     writer.add_token_merges([" ".join(merge) for merge in state["model"]["merges"]])
+
+
+@contextmanager
+def writing(path: Path, architecture: str, has_tensors: bool = False) -> Iterator[gguf.GGUFWriter]:
+    """A file that is written at the end, with what is added meanwhile, and weights if wanted."""
+    writer = begin(path, architecture)
+    if has_tensors:
+        add_tensors(writer, architecture, weights(architecture))
+    yield writer
+    finish(writer)
 
 
 def write(path: Path, architecture: str, **options: Any) -> Path:

@@ -1,9 +1,9 @@
-"""What stood before a token in its row, in a KV memory of our own, as a function that XLA calls.
+"""The lines of earlier positions of a row in our own KV memory, as a function that XLA calls.
 
 Knows the layout of such lines in that memory. Must not know what they mean. A block has a line for
-each of its positions, as it has keys and values: so a row may be read in chunks, begin with another
-one's blocks, or go back to an earlier position, as it may with attention. Or only the last lines of
-a row lie in its state, see `recurrence`.
+each of its positions, beside keys and values, so a row can be read in chunks, begin with cached
+blocks, or go back to an earlier position, as with attention. Or a row's state has its last lines,
+see `recurrence`.
 
     T  tokens of a call, at least 1  R  rows of the KV memory
     E  numbers of a line             M  blocks that a row has room for, and the state
@@ -22,7 +22,7 @@ from xla_backend.matmul.product import NAN_BYTE
 from xla_backend.matmul.tiles import BLOCK
 
 NAME = "earlier"
-"""The name that XLA knows it by."""
+"""Its name in XLA."""
 
 
 def layer_bytes(width: int) -> int:
@@ -42,7 +42,7 @@ def row_bytes(taps: int, width: int) -> int:
 
 
 def prepare() -> None:
-    """Begins to make it ready; see `handler.prepare`."""
+    """Starts compiling it; see `handler.prepare`."""
     handler.prepare(NAME, _module)
 
 
@@ -56,7 +56,7 @@ def before(
     Args:
         lines: `[T, E]` float32.
         places, blocks: see `attention.attend`.
-        layer: `[3]` int64: where this layer begins in each block, or in each row's state, in bytes;
+        layer: `[3]` int64: offset of this layer in each block, or in each row's state, in bytes;
             what is not read; how many lines the state has, or 0 for blocks.
         count: how many positions back.
 
@@ -70,7 +70,7 @@ def before(
 
 
 def _module(name: str) -> ir.Module:
-    """Copies lines, in one thread: a line is some kilobytes. Operands: those of `before`."""
+    """XLA's handler, in one thread: a line is some kilobytes. Operands: those of `before`."""
     module = ir.Module(name)
     call = Handler(module, name)
     lines_at, tokens, width = call.operand(0, 2)
@@ -86,7 +86,7 @@ def _module(name: str) -> ir.Module:
         return call.sext(call.get(at, WORD), LONG), call.sext(call.get(at, WORD, 4), LONG)
 
     def line(row: Value, position: Value) -> Value:
-        """Where the line of a position is."""
+        """The address of a position's line."""
         block = call.udiv(position, long(BLOCK))
         block = call.select(in_state, call.sub(row_blocks, long(1)), block)
         block = call.add(call.mul(row, row_blocks), block)

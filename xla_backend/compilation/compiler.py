@@ -31,11 +31,15 @@ still has the functions themselves, which run again without a file."""
 
 
 class Compiler:
-    """Traces and compiles, or restores. Thread-safe; one thread at a time per function."""
+    """Traces and compiles, or restores. Thread-safe; one thread at a time per function.
+
+    Attributes:
+        store: of what it makes; None for none.
+    """
 
     def __init__(self, store: Store | None) -> None:
         """Without a store it traces and compiles everything."""
-        self._store = store
+        self.store = store
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def trace(self, function: TracedFunction) -> bool:
@@ -46,8 +50,8 @@ class Compiler:
             start = time.perf_counter()
             function.trace()
             seconds = time.perf_counter() - start
-            if self._store is not None and (definition := function.definition) is not None:
-                self._store.save(
+            if self.store is not None and (definition := function.definition) is not None:
+                self.store.save(
                     trace_entry(function.name),
                     {**definition.describe(), "trace_s": seconds},
                     [*definition.functions, *definition.sources],
@@ -89,7 +93,7 @@ class Compiler:
 
     def _adopt(self, function: TracedFunction) -> bool:
         name = trace_entry(function.name)
-        stored = self._store.load(name) if self._store is not None else None
+        stored = self.store.load(name) if self.store is not None else None
         if stored is None:
             return False
         try:
@@ -103,9 +107,9 @@ class Compiler:
         self, function: TracedFunction, entry: str, arguments: Sequence[Any]
     ) -> Callable[..., Any] | None:
         """A callable that runs the stored machine code; None if there is no usable code."""
-        if self._store is None or function.definition is None:
+        if self.store is None or function.definition is None:
             return None
-        stored = self._store.load(entry)
+        stored = self.store.load(entry)
         if stored is None:
             return None
         description, blobs = stored
@@ -129,7 +133,7 @@ class Compiler:
             reason = f"XLA refuses it ({_first_line(error)})"
         finally:
             xla_folder.withdraw(file)
-        self._store.set_aside(entry, reason)
+        self.store.set_aside(entry, reason)
         return None
 
     def _keep(
@@ -145,7 +149,7 @@ class Compiler:
 
         Each stub gets a new name: TensorFlow remembers the names for which XLA refused code.
         """
-        if self._store is None or function.definition is None:
+        if self.store is None or function.definition is None:
             return
         name = f"{function.name}_hlo_stub_{secrets.token_hex(8)}"
         given, returned = tf.nest.flatten(arguments), tf.nest.flatten(results)
@@ -166,7 +170,7 @@ class Compiler:
             # What XLA made the code from is kept for `inspection`.
             hlo = zlib.compress(hlo_of(own))
             description = {"hlo_stub": name, "file": file, "compile_s": compile_s}
-            self._store.save(entry, description, [definition, whole, hlo])
+            self.store.save(entry, description, [definition, whole, hlo])
 
 
 def _first_line(error: Exception) -> str:

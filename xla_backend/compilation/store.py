@@ -6,12 +6,14 @@ from the store too) nor what the entries' bytes mean: `compiler` writes and read
 Layout: a folder with one sub-folder per fingerprint of all that compiled code depends on besides
 its own definition, and in it one file per entry. Writes are atomic (to a temporary file, then
 renamed). An entry has a checksum; one that does not match moves to `damaged/`. When the store
-outgrows its bound, the least recently used entries are evicted.
+outgrows its bound, the least recently used entries are evicted. Weights as they lie in memory are
+further files, with a bound of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import importlib.metadata
@@ -23,9 +25,9 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from xla_backend.compilation import processor, xla_folder
 
@@ -37,11 +39,15 @@ FOLDER_VARIABLE = "XLA_BACKEND_STORE"
 SIZE_BOUND = 4 * 2**30
 """Default bound on the size of all entries, in bytes."""
 
+WEIGHTS_BOUND = 8 * 2**30
+"""Bound on the size of all weights, in bytes."""
+
 LEFTOVER_S = 3600.0
 """A temporary file older than this many seconds belongs to a process that was killed."""
 
 _MAGIC = b"xla_backend entry 1\n"
 _UNFINISHED = ".writing-"
+_ENTRIES, _WEIGHTS = ("*/*.entry", "damaged/*"), ("*/*.weights",)
 
 
 def default_folder() -> Path:
@@ -108,7 +114,7 @@ class Store:
 
     def size(self) -> int:
         """Size of all entries in bytes, other fingerprints included."""
-        return sum(size for _, size, _ in self._files())
+        return sum(size for _, size, _ in self._files(_ENTRIES))
 
     def load(self, name: str) -> tuple[dict[str, Any], list[bytes]] | None:
         """An entry's description and blobs; None if it is missing or damaged."""
@@ -118,12 +124,12 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._set_aside(path, f"it cannot be read ({error})")
+            self.set_aside(name, f"it cannot be read ({error})")
             return None
         try:
             entry = _unpack(content, name)
         except (ValueError, KeyError, TypeError) as error:
-            self._set_aside(path, str(error))
+            self.set_aside(name, str(error))
             return None
         # Records the time of last use: many file systems do not update the access time.
         with contextlib.suppress(OSError):
@@ -133,22 +139,65 @@ class Store:
     def save(self, name: str, description: Mapping[str, Any], blobs: Sequence[bytes]) -> bool:
         """Writes an entry; returns False, and warns once, if the disk does not allow it."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(self._path(name), _pack(name, description, blobs))
+            write_whole(self._path(name), _pack(name, description, blobs))
         except OSError as error:
             self._warn(error)
             return False
         with self._lock, contextlib.suppress(OSError):
-            self._make_room()
+            self._make_room(_ENTRIES, self._size_bound)
         return True
+
+    def weights(self, name: str) -> Path:
+        """Where a model's weights are, if they are saved."""
+        return self.folder / f"{name}.weights"
+
+    def save_weights(self, name: str, size: int, write: Callable[[IO[bytes]], object]) -> None:
+        """Writes a model's weights, unless they are beyond the bound; warns if the disk is full.
+
+        Args:
+            name: of the file.
+            size: bytes, about.
+            write: writes them.
+        """
+        if size > WEIGHTS_BOUND:
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if shutil.disk_usage(self.folder).free < 2 * size:  # other programs need some, too
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            _write_with(self.weights(name), write)
+        except OSError as error:
+            logger.warning(
+                "Weights of %.1f GB cannot be saved in %s (%s). Everything works, but each start "
+                "reads the checkpoint again; free some space or choose another folder with "
+                "--store.",
+                *(size / 1e9, self.root, error.strerror or error),
+            )
+            return
+        with self._lock, contextlib.suppress(OSError):
+            self._make_room(_WEIGHTS, WEIGHTS_BOUND)
 
     def set_aside(self, name: str, reason: str) -> None:
         """Moves an unusable entry to `damaged/`."""
-        self._set_aside(self._path(name), reason)
+        path = self._path(name)
+        logger.warning("Stored entry %s is set aside: %s. It is made again.", path.name, reason)
+        try:
+            aside = self.root / "damaged"
+            aside.mkdir(exist_ok=True)
+            path.replace(aside / f"{path.name}.{time.time_ns()}")
+        except OSError:
+            with contextlib.suppress(OSError):
+                _remove(path)
 
     def clear(self, names: Sequence[str] | None = None) -> int:
-        """Removes these entries, or all of this fingerprint; returns how many it removed."""
+        """Removes these entries, or all of this fingerprint and its weights.
+
+        Returns:
+            How many entries it removed.
+        """
         removed = 0
+        for path in self.folder.glob("*.weights") if names is None else ():
+            path.unlink(missing_ok=True)
         for name in self.names() if names is None else names:
             with contextlib.suppress(OSError):
                 self._path(name).unlink()
@@ -168,25 +217,12 @@ class Store:
     def write_history(self, weights: str, values: object) -> None:
         """Replaces a format's history. If two processes write at once, the last one wins."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(self.folder / _history(weights), json.dumps(values).encode())
+            write_whole(self.folder / _history(weights), json.dumps(values).encode())
         except OSError as error:
             self._warn(error)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.entry"
-
-    def _set_aside(self, path: Path, reason: str) -> None:
-        logger.warning(
-            "Stored function %s is set aside: %s. It is compiled again.", path.name, reason
-        )
-        try:
-            aside = self.root / "damaged"
-            aside.mkdir(exist_ok=True)
-            path.replace(aside / f"{path.name}.{time.time_ns()}")
-        except OSError:
-            with contextlib.suppress(OSError):
-                _remove(path)
 
     def _warn(self, error: OSError) -> None:
         if not self._has_warned:
@@ -198,23 +234,23 @@ class Store:
                 error.strerror or error,
             )
 
-    def _files(self) -> list[tuple[float, int, Path]]:
+    def _files(self, patterns: Sequence[str]) -> list[tuple[float, int, Path]]:
         files = []
-        for pattern in ("*/*.entry", "damaged/*"):
+        for pattern in patterns:
             for path in self.root.glob(pattern):
                 with contextlib.suppress(OSError):
                     status = path.stat()
                     files.append((status.st_mtime, status.st_size, path))
         return files
 
-    def _make_room(self) -> None:
+    def _make_room(self, patterns: Sequence[str], bound: int) -> None:
         for path in self.folder.glob(f"{_UNFINISHED}*"):
             if time.time() - path.stat().st_mtime > LEFTOVER_S:
                 path.unlink()
-        files = sorted(set(self._files()))
+        files = sorted(set(self._files(patterns)))
         total = sum(size for _, size, _ in files)
         for _, size, path in files[:-1]:  # the newest was just written: never evict it
-            if total <= self._size_bound:
+            if total <= bound:
                 return
             _remove(path)
             total -= size
@@ -226,17 +262,16 @@ def chosen_folder(folder: Path | str | None = None) -> Path | None:
     return None if str(chosen) == "off" else Path(chosen)
 
 
-def open_store(folder: Path | str | None = None, size_bound: int = SIZE_BOUND) -> Store | None:
+def open_store(folder: Path | str | None = None) -> Store | None:
     """Opens the store in a folder; None if it is switched off or the folder cannot be written.
 
     Args:
         folder: "off" for no store; None for the environment variable's or else the default folder.
-        size_bound: see `Store`.
     """
     chosen = chosen_folder(folder)
     if chosen is None:
         return None
-    store = Store(chosen, size_bound)
+    store = Store(chosen)
     try:
         store.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=store.folder) as probe:
@@ -284,12 +319,21 @@ def _history(weights: str) -> str:
     return f"history-{weights}.json"
 
 
-def _write_whole(path: Path, content: bytes) -> None:
-    """Writes a file atomically, even if other processes write it at the same time."""
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file atomically, even if other processes write it at the same time.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    _write_with(path, lambda file: file.write(content))
+
+
+def _write_with(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            write(file)
         Path(aside).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -55,7 +55,7 @@ class Pools:
         limit_bytes: int,
         store: PrefixStore | None,
     ) -> None:
-        """Memory is taken when rows need it.
+        """Memory is allocated when rows need it.
 
         Args:
             cache, maker: hold and make functions.

@@ -6,13 +6,13 @@ Knows when our own machine code pays, and what is used otherwise. Must not know 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from xla_backend.matmul import foreign_calls, handler, product
-from xla_backend.matmul.blocks import GROUP, Blocks, Weights
+from xla_backend.matmul.blocks import FORMATS, GROUP, Blocks, Weights
 from xla_backend.matmul.tiles import COLUMNS, Tiles
 
 SMALL = 2**18
@@ -23,7 +23,7 @@ Keep = Callable[[tuple[int, ...], np.dtype, Callable[[np.ndarray], None]], tf.Va
 
 
 class Matrix(NamedTuple):
-    """Weights `[in, out]`, read in their own format by products. A nest, as layers are.
+    """Weights `[in, out]` in their own format. A nest of variables, as layers are.
 
     Attributes:
         numbers: `[in, out]` float32, or tiles; see `tiles.Tiles`.
@@ -50,8 +50,8 @@ class Matrix(NamedTuple):
 
             kept = keep((inputs, outputs), np.dtype(np.float32), write)
             return cls(kept, None, inputs, outputs)
-        tiles, in_eight_bits = Tiles(weights), in_eight_bits and isinstance(weights, Blocks)
-        product.prepare(tiles.format, in_eight_bits=in_eight_bits)
+        tiles = Tiles(weights)
+        in_eight_bits = _prepare(tiles.format, in_eight_bits)
         kept = keep(tiles.shape, tiles.dtype, tiles.write)
         return cls(kept, tiles.format, inputs, outputs, in_eight_bits)
 
@@ -109,7 +109,7 @@ class Stacked(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Matrices of one shape, of which a product takes one by its number, which it alone reads.
+    """Matrices of one shape; a product takes the number of one, and reads only that.
 
     Attributes:
         numbers: `[count, in, out]` float32, or the tiles of all, one after the other.
@@ -134,8 +134,8 @@ class Parts(NamedTuple):
 
             kept = keep((count, inputs, outputs), np.dtype(np.float32), write)
             return cls(kept, None, inputs, outputs)
-        tiles, in_eight_bits = Tiles(weights), in_eight_bits and isinstance(weights, Blocks)
-        product.prepare(tiles.format, in_eight_bits=in_eight_bits, has_parts=True)
+        tiles = Tiles(weights)
+        in_eight_bits = _prepare(tiles.format, in_eight_bits, has_parts=True)
         kept = keep(tiles.shape, tiles.dtype, tiles.write)
         return cls(kept, tiles.format, inputs, outputs, in_eight_bits)
 
@@ -147,6 +147,26 @@ class Parts(NamedTuple):
         operands = [x, tf.convert_to_tensor(self.numbers), number]
         name = product.name_of(self.number_format, in_eight_bits=self.in_eight_bits, has_parts=True)
         return foreign_calls.call(name, operands, self.outputs)
+
+
+_Tiled = TypeVar("_Tiled", Matrix, Parts)
+
+
+def prepared(matrix: _Tiled, in_eight_bits: bool) -> _Tiled:
+    """A matrix whose tiles were made by an earlier process, with its machine code begun."""
+    if matrix.number_format is None:
+        return matrix
+    has_parts = isinstance(matrix, Parts)
+    return matrix._replace(
+        in_eight_bits=_prepare(matrix.number_format, in_eight_bits, has_parts=has_parts)
+    )
+
+
+def _prepare(number_format: str, in_eight_bits: bool, *, has_parts: bool = False) -> bool:
+    """Starts compiling a product; returns whether it rounds the other factor to 8 bits."""
+    in_eight_bits = in_eight_bits and number_format in FORMATS
+    product.prepare(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
+    return in_eight_bits
 
 
 def has_product(weights: Weights) -> bool:

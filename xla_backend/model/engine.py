@@ -1,17 +1,18 @@
 """`Engine`: one loaded model with its tokenizer, ready to generate.
 
-Knows what is loaded from a model's files, and how prompts become tokens with their texts. Must not
-know requests, queues or other models: `backend` brings those together.
+Knows what is loaded from a model's files, and how prompts become tokens. Must not know requests,
+queues or other models: `backend` does.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -26,6 +27,7 @@ from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.grammar import calls
 from xla_backend.grammar.automaton import Automaton, Vocabulary
+from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey
@@ -34,7 +36,7 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import Token, TopLogprob
 from xla_backend.matmul import handler, kinds
 from xla_backend.matmul.blocks import Blocks, Weights
-from xla_backend.model import families, sampling
+from xla_backend.model import families, sampling, saved_weights
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
 from xla_backend.model.families.blocks import WeightReader
@@ -46,7 +48,7 @@ from xla_backend.model.pool_decoding import PoolDecoder
 from xla_backend.model.selection import Selection
 
 _FEW = 0.01
-"""Of all numbers of a model: formats of fewer, as norms have them, are not named."""
+"""Share of a model's numbers; formats with fewer, such as that of norms, are not named."""
 
 
 class Engine:
@@ -55,8 +57,8 @@ class Engine:
     Attributes:
         info: about the model. identity: see `naming.identity`.
         context_length: see `Model.context_length`.
-        speech: what turns sound into prompts; None for a model that reads text.
-        functions: makes the compiled functions. grammars: makes tables of what texts may say.
+        speech: converts sound to prompts; None for a text model.
+        functions: makes the compiled functions. grammars: makes the tables of grammars.
     """
 
     def __init__(self, files: ModelFiles, compiler: Compiler) -> None:
@@ -72,19 +74,20 @@ class Engine:
 
     def _load(self, files: ModelFiles, compiler: Compiler) -> None:
         self.tokenizer = Tokenizer.load(files.folder, files.config.vocab_size)
-        kind = files.info.weights
-        read = read_weights if kind == kinds.FLOAT32 else read_stored
-        arrays: dict[str, Weights] = {**read(files.folder)}
+        kind, name = files.info.weights, saved_weights.name_of(files)
+        store = compiler.store
+        saved = saved_weights.find(store, name) if store is not None else None
+        arrays, facts = ({}, saved.facts) if saved is not None else _read(files)
         self.speech, sizes = None, {}
         if files.info.family == "speech":
             self.speech = SpeechInput.load(files.folder, files.generation_config, files.config)
             sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
-        numbers: Counter[str] = Counter()
-        for array in arrays.values():
-            name = array.name if isinstance(array, Blocks) else str(array.dtype)
-            numbers[name] += math.prod(array.shape)
-        weights = WeightReader(arrays, kind, files.info.activations == kinds.INT8)
+        weights = WeightReader(arrays, kind, files.info.activations == kinds.INT8, saved)
         model = families.build(files.config, weights, **sizes)
+        if store is not None and saved is None:
+            facts |= {"made": weights.made, "rounded_bits": weights.rounded_bits}
+            saving = (store, name, weights.memory, facts)
+            threading.Thread(target=saved_weights.save, args=saving, name="save-weights").start()
         if isinstance(model, PooledModel) and handler.is_possible():
             attention.prepare()
             earlier.prepare()
@@ -92,6 +95,7 @@ class Engine:
                 recurrence.prepare()
             calls.prepare()
         handler.wait_until_ready()  # for functions from disk, too
+        numbers = Counter(facts["numbers"])
         self.info = dataclasses.replace(
             files.info,
             loaded=True,
@@ -106,7 +110,7 @@ class Engine:
         self.identity = naming.identity(
             files.config,
             files.generation_config,
-            sample(files.folder),
+            bytes.fromhex(facts["sample"]),
             kinds.both(kind, files.info.activations),
         )
         rules = BeamRules(
@@ -126,7 +130,8 @@ class Engine:
         if isinstance(model, PooledModel) and handler.is_possible():
             assert model.context_length is not None, "decoder-only models have one"
             self._pool = PoolDecoder(model, selection, model.context_length)
-        self.grammars = Grammars(self._vocabulary)
+        saved = GrammarStore(compiler.store) if compiler.store else None
+        self.grammars = Grammars(self._vocabulary, saved)
         self.functions = FunctionBuilder(self._decoder, self._pool, self.identity, compiler)
 
     @property
@@ -161,7 +166,7 @@ class Engine:
         return Generation(functions, prefilled, options, self.eos_token_ids)
 
     def check(self, options: GenerationOptions) -> None:
-        """Checks what only the model can know of a request's options.
+        """Checks the options that depend on the model's vocabulary.
 
         Raises:
             InvalidRequest: they name a token that the model does not have.
@@ -195,7 +200,7 @@ class Engine:
 
         Args:
             output: the text.
-            passes: of each token its row in the pass that brought it; empty if there is one.
+            passes: for each token, its row in the pass that generated it; empty without drafts.
             first: the token to begin with.
             grammar: what the text followed.
         """
@@ -235,6 +240,17 @@ class Engine:
         languages = self.speech.decoder_prompt.languages
         logits = generation.prefilled.context.language_logits.numpy()[0]
         return max(languages, key=lambda code: logits[languages[code]])
+
+
+def _read(files: ModelFiles) -> tuple[dict[str, Weights], dict[str, Any]]:
+    """The arrays of a checkpoint, and what later loads know of them without reading them."""
+    read = read_weights if files.info.weights == kinds.FLOAT32 else read_stored
+    arrays: dict[str, Weights] = {**read(files.folder)}
+    numbers: Counter[str] = Counter()
+    for array in arrays.values():
+        form = array.name if isinstance(array, Blocks) else str(array.dtype)
+        numbers[form] += math.prod(array.shape)
+    return arrays, {"numbers": numbers, "sample": sample(files.folder).hex()}
 
 
 def _as_tuple(token_ids: int | list[int] | None) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""`KVMemory`: blocks of memory for keys and values, which rows take one by one as they grow, and
-states of rows.
+"""`KVMemory`: blocks of memory for keys and values, allocated to rows one by one as they grow, and
+rows' states.
 
-Knows addresses and how many there are. Must not know what is in them, nor whose they are.
+Knows addresses and the limit. Must not know what is in them, nor which row has them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class OutOfBlocks(Exception):
 
 
 class KVMemory:
-    """Hands out blocks, and states of rows, up to a bound. What was given back is handed out first.
+    """Allocates blocks, and states of rows, up to a limit; freed ones are reused first.
 
     Attributes:
-        block_bytes, state_bytes: of one; models without states have none of 0 bytes.
+        block_bytes, state_bytes: of one; 0 for a model without states.
         state_blocks: how many blocks a state counts as.
         limit: how many blocks there can be. used: how many are taken.
-        make_room: called where too few are left: gives some back, if it can.
+        make_room: called when too few are left; frees some if it can.
     """
 
     def __init__(self, block_bytes: int, limit_bytes: int, state_bytes: int = 0) -> None:

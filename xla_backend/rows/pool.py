@@ -86,7 +86,7 @@ class Row:
 
     @property
     def tail(self) -> int:
-        """Behind how many of its last tokens logits are wanted."""
+        """The number of last tokens after which logits are wanted."""
         return 1 if self.targets is None else len(self.targets)
 
     @property
@@ -293,7 +293,7 @@ class Pool:
         row.logprobs.clear()
 
     def _share(self, row: Row) -> None:
-        """Makes the full blocks of a prompt that was just read available to other rows."""
+        """Shares the full blocks of a prompt that was just read with other rows."""
         whole = row.in_memory // BLOCK
         if not row.salt or whole <= len(row.path):
             return
@@ -332,7 +332,7 @@ class Pool:
             self.prefixes.insert(row.salt, tokens, [], row.path, state)
 
     def _reserve(self, row: Row, positions: int) -> None:
-        """Takes blocks for this many positions of a row."""
+        """Allocates blocks for this many positions of a row."""
         needed = min(-(-positions // BLOCK), self._blocks_of_row)
         while len(row.addresses) < needed:
             row.addresses.append(self.memory.take())
@@ -405,7 +405,7 @@ class Pool:
         return self._state
 
     def _keep_state(self) -> None:
-        """Copies what only the state of the last call has to its rows."""
+        """Copies to the rows what only the state of the last call has."""
         for place, row in enumerate(self._batch):
             if is_counted(row.options):
                 row.counts = self._state.counts.numpy()[place]

@@ -1,7 +1,7 @@
 """`PrefixTree`: blocks of keys and values of earlier texts, for texts with the same prefix.
 
-Knows which tokens are in which block, and which block was used longest ago. Must not know models,
-rows or how keys are computed. A prefix is found by its tokens, so an edited or repeated
+Knows which tokens are in which block, and which block is the least recently used. Must not know
+models, rows or how keys are computed. A prefix is found by its tokens, so an edited or repeated
 conversation reuses exactly what is unchanged: a radix tree over blocks (after SGLang's
 RadixAttention, arXiv:2312.07104).
 """
@@ -21,7 +21,7 @@ from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]
 MOST_ROOTS = 1000
-"""How many salts without cached blocks are kept at most."""
+"""Bound on the salts without cached blocks."""
 
 
 @dataclass(eq=False)
@@ -61,7 +61,7 @@ class PrefixTree:
         """Starts without prefixes in memory.
 
         Args:
-            memory: asks this tree to evict when it has no free blocks.
+            memory: makes this tree evict when it has no free blocks.
             identity: of the model and its weights.
             store: saves evicted blocks; None for no disk.
         """
@@ -128,7 +128,7 @@ class PrefixTree:
         known: list[Node],
         state: int = 0,
     ) -> list[Node]:
-        """Takes over the blocks of a text, which then belong to the tree.
+        """Adds the blocks of a text, which then belong to the tree.
 
         Blocks whose tokens the tree already has are freed.
 

@@ -5,8 +5,6 @@ positions, and the next token depends on all tokens of a row: a row that reads a
 one that was not written, gets another text. Must not know the scheduler.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 from collections.abc import Callable, Sequence

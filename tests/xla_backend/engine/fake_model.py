@@ -5,8 +5,6 @@ tokens are characters, and its texts those of `fake_functions.text_alone`, on pa
 pool. Must not know what is tested.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import threading

@@ -7,8 +7,6 @@ with the file or writes it:
     make parity [ARGS=--write]
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Rows of the pool: the tokens of others' code, of padded keys, and of the row alone."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import random
@@ -126,9 +124,7 @@ class Conversation:
 
 
 @pytest.mark.parametrize("form", EACH)
-def test_a_conversation_says_what_it_says_when_all_of_it_is_read(
-    engine: Backend, made: Callable[[str], str], form: str
-) -> None:
+def test_a_conversation_by_turns(engine: Backend, made: Callable[[str], str], form: str) -> None:
     model = made(form)
     for seed in range(3):
         # Two of one visitor, which begin alike, and one of somebody else.
@@ -163,9 +159,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
         pytest.param([*MAKERS], 200, marks=[pytest.mark.release, pytest.mark.timeout(1800)]),
     ],
 )
-def test_random_arrivals_get_the_texts_that_each_gets_alone(
-    made: Callable[[str], str], forms: list[str], arrivals: int
-) -> None:
+def test_random_arrivals(made: Callable[[str], str], forms: list[str], arrivals: int) -> None:
     """In a memory that is too small for them; some begin alike, some are stopped."""
     models, dice = [made(form) for form in forms], random.Random(1)
     prompts: list[tuple[int, ...]] = [()]
@@ -221,7 +215,7 @@ def test_random_arrivals_get_the_texts_that_each_gets_alone(
 
 
 @pytest.mark.parametrize("form", ["LFM3", "Qwen3.5"])
-def test_a_text_goes_on_where_an_earlier_process_ended(
+def test_restored_states(
     engine: Backend, made: Callable[[str], str], tmp_path: Path, form: str
 ) -> None:
     """In the middle of a block, and at the end of one."""
@@ -240,9 +234,7 @@ def test_a_text_goes_on_where_an_earlier_process_ended(
         assert_same(row, answer(engine, [*prompt, 5, 6]))
 
 
-def test_prefixes_are_saved_before_compiling_ends(
-    made: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_prefixes_are_saved_before_compiles(made: Callable[[str], str], tmp_path: Path) -> None:
     """Who closes may not wait for a compiler, and kill the process."""
     backend = Backend(store=tmp_path, prefix_store_bytes=10**9)
     begun, may_end = threading.Event(), threading.Event()

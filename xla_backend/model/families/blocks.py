@@ -14,14 +14,14 @@ checkpoints or decoding. Axes in shapes:
     G  B * H: the heads of all texts, the first H of them those of the first text
 
 Tokens of a step are in the order `[K, B]`. So their heads are `[K, G, D]` without a transposition,
-and to attention a further text is only H further heads.
+and for attention another text is H more heads.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
@@ -32,8 +32,9 @@ from transformers import PretrainedConfig
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.matmul import kinds
 from xla_backend.matmul.blocks import Blocks, Weights, rounded, stacked
-from xla_backend.matmul.matrix import Matrix, Parts, Stacked, has_product
+from xla_backend.matmul.matrix import Matrix, Parts, Stacked, has_product, prepared
 from xla_backend.model.large_pages import LargePages
+from xla_backend.model.saved_weights import SavedWeights
 
 MASKED = -1e9
 """The bias of a masked position: finite, so that softmax over masked positions alone is not NaN."""
@@ -178,11 +179,11 @@ def attend_all(
 
 
 class CausalMask(NamedTuple):
-    """Which positions of a prompt look at which: at none after them, and at no padding.
+    """The causal mask of a prompt: no position sees later ones or padding.
 
     Attributes:
-        padding: the number of slots in front that hold no token, int32.
-        window: each looks at so many, itself included; None: at all before it.
+        padding: the number of padding slots on the left, int32.
+        window: how many positions each sees, itself included; None: all before it.
     """
 
     padding: tf.Tensor
@@ -205,7 +206,7 @@ def attend_causally(
     score_cap: float | None = None,
     sinks: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """`attend_all` where no position looks at a later one, with `[H, S, D]` queries and keys.
+    """Causal `attend_all`, with `[H, S, D]` queries and keys.
 
     From some length on, the first half of the positions skips the keys of the second half, a
     quarter of all scores. More parts than two would skip more scores, but take longer to compile
@@ -224,7 +225,7 @@ def attend_causally(
     def attend_in_chunks(first: tf.Tensor | int, last: tf.Tensor) -> tf.Tensor:
         keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
         pieces = -(-(last - first) // PIECE)
-        # The last piece may go beyond the last position: what is there is thrown away.
+        # The last piece may exceed the last position; the rest is dropped.
         rest = tf.zeros([q.shape[0], PIECE, q.shape[2]])
         queries = tf.concat([q[:, first:last], rest], axis=1)
 
@@ -422,12 +423,11 @@ def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 class Repeated:
-    """A part that a model has several times, as its layers, and that is traced only once.
+    """A part that a model has several times, such as a layer, and that is traced only once.
 
     TensorFlow and XLA get one function and a call of it for each layer, instead of the operations
-    of every layer. This halves the time to trace and the time to turn the graph into XLA's form,
-    which restoring a function from disk takes too. XLA inlines the calls before it optimizes, so
-    the compiled code is the same.
+    of every layer. This halves the time of tracing and of converting the graph to HLO. XLA inlines
+    the calls before it optimizes, so the compiled code is the same.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -466,14 +466,37 @@ _WEIGHT = object()
 """Marks the places of weights in a layer's form."""
 
 
+_Names = ParamSpec("_Names")
+_Made = TypeVar("_Made")
+
+
+def _saved(
+    make: Callable[Concatenate[WeightReader, _Names], _Made],
+) -> Callable[Concatenate[WeightReader, _Names], _Made]:
+    """For a method of the reader: saved weights have what it made of a name at the first load."""
+
+    @functools.wraps(make)
+    def find(self: WeightReader, *names: _Names.args, **more: _Names.kwargs) -> _Made:
+        key = f"{make.__name__} {names[0]}"
+        if self.saved is not None:
+            return cast("_Made", self._rebuilt(self.saved.facts["made"][key]))
+        made = make(self, *names, **more)
+        self.made[key] = self._described(made)
+        return made
+
+    return find
+
+
 class WeightReader:
     """Turns the arrays of a checkpoint into variables, by their PyTorch-format names.
 
-    An array is taken out, so that its memory is free again once its variable is made. Every method
-    raises `ModelUnavailable` when the checkpoint has no such array.
+    An array is removed, so that its memory is freed once its variable is made. Every method raises
+    `ModelUnavailable` when the checkpoint has no such array.
 
     Attributes:
-        variables: by name. bytes: what they take.
+        saved: what is read instead of arrays; None without any.
+        variables: by name. memory: of each. bytes: what all take.
+        made: by method and name, what became of arrays, as JSON.
         rounded_bits: see `ModelInfo`.
     """
 
@@ -482,45 +505,55 @@ class WeightReader:
         arrays: MutableMapping[str, Weights],
         kind: str = kinds.AUTO,
         in_eight_bits: bool = False,
+        saved: SavedWeights | None = None,
     ) -> None:
         """Reads nothing yet.
 
         Args:
             arrays: see `checkpoints.weights.read_weights`.
-            kind: what matrices become.
+            kind: format of matrices.
             in_eight_bits: see `Matrix`.
+            saved: of an earlier load with this kind; `arrays` are not read then.
         """
         self._arrays = arrays
+        self.saved = saved
         self._kind = kind
         self._in_eight_bits = in_eight_bits
-        self._memory = LargePages()
+        self._pages = LargePages()
         self.bytes = 0
-        self.rounded_bits: int | None = None
+        self.rounded_bits: int | None = None if saved is None else saved.facts["rounded_bits"]
         self.variables: dict[str, tf.Variable] = {}
+        self.memory: dict[str, np.ndarray] = {}
+        self.made: dict[str, Any] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._arrays
+        return name in (self._arrays if self.saved is None else self.saved.arrays)
 
     def array(self, name: str) -> np.ndarray:
         """The array in float32, once."""
         return _dequantized(self._take(name))
 
+    @_saved
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
         """The array as a variable, with `offset` added."""
         return self._keep(name, self.array(name) + offset if offset else self.array(name))
 
+    @_saved
     def exponential(self, name: str) -> tf.Variable:
         """The exponential of an array as a variable."""
         return self._keep(name, np.exp(self.array(name)))
 
+    @_saved
     def transposed(self, name: str) -> tf.Variable:
         """The array as a variable, its axes swapped."""
         return self._keep(name, self.array(name).T)
 
+    @_saved
     def matrix(self, name: str) -> Matrix:
         """A matrix, `[out, in]` in the checkpoint."""
         return self._matrix(name, self._take(name))
 
+    @_saved
     def linears(self, names: Sequence[str]) -> Linear:
         """Concatenates projections of one input, each `[out, in]` in the checkpoint, into one.
 
@@ -542,6 +575,7 @@ class WeightReader:
         ]
         return Linear(matrix, self._keep(f"{label}.bias", np.concatenate(biases)))
 
+    @_saved
     def parts(self, names: Sequence[str]) -> Parts:
         """Matrices of one shape, of which products take one at a time."""
         stack = stacked([self._take(name) for name in names])
@@ -551,10 +585,12 @@ class WeightReader:
         keep = functools.partial(self._written, names[0])
         return Parts.of(self._in_kind(whole), len(names), keep, self._in_eight_bits)
 
+    @_saved
     def stack(self, names: Sequence[str]) -> tf.Variable:
         """Arrays of one shape as one variable, with an axis before theirs."""
         return self._keep(names[0], np.stack([self.array(name) for name in names]))
 
+    @_saved
     def convolution(self, name: str) -> Linear:
         """A convolution over neighbours as one projection of all of them, concatenated.
 
@@ -564,6 +600,7 @@ class WeightReader:
         matrix = self._matrix(f"{name}.weight", array.transpose(0, 2, 1).reshape(len(array), -1))
         return Linear(matrix, self.variable(f"{name}.bias"))
 
+    @_saved
     def conv1d(self, name: str) -> Linear:
         """A projection of GPT-2's, `[in, out]` in the checkpoint."""
         weights = self._take(f"{name}.weight")
@@ -590,7 +627,7 @@ class WeightReader:
 
     def _in_kind(self, weights: Weights) -> Weights:
         """A matrix in the format chosen for matrices."""
-        # Rounding what stays float32 anyway would lose and gain nothing.
+        # Rounding what stays float32 would only lose precision.
         if isinstance(weights, np.ndarray) and has_product(weights):
             if self._kind == kinds.BFLOAT16 and weights.dtype.itemsize > 2:
                 weights, self.rounded_bits = weights.astype(ml_dtypes.bfloat16), 16
@@ -608,10 +645,39 @@ class WeightReader:
         dtype: np.dtype,
         write: Callable[[np.ndarray], None],
     ) -> tf.Variable:
-        kept = self._memory.empty(shape, dtype)
-        write(kept)
-        self.bytes += kept.nbytes
+        array = self._pages.empty(shape, dtype)
+        write(array)
+        return self._over(name, array)
+
+    def _over(self, name: str, array: np.ndarray) -> tf.Variable:
+        """The variable over an array's memory."""
+        self.memory[name] = array
+        self.bytes += array.nbytes
         # Through DLPack, so that TensorFlow uses this memory instead of copying it into its own.
-        tensor = tf.experimental.dlpack.from_dlpack(kept.__dlpack__())
+        tensor = tf.experimental.dlpack.from_dlpack(array.__dlpack__())
         self.variables[name] = tf.Variable(tensor, trainable=False)
         return self.variables[name]
+
+    def _described(self, made: Any) -> Any:
+        """A nest of weights as JSON, with the names of its variables."""
+        if isinstance(made, tf.Variable):
+            return {"name": next(x for x, own in self.variables.items() if own is made)}
+        if isinstance(made, tuple):
+            fields = made if isinstance(made, Linear | Matrix | Parts) else made[0]
+            return [type(made).__name__, *map(self._described, fields)]
+        return made
+
+    def _rebuilt(self, described: Any) -> Any:
+        """The nest that was described, over the saved arrays."""
+        if isinstance(described, dict):
+            assert self.saved is not None, "is where it was described"
+            name = described["name"]
+            return self._over(name, self.saved.arrays[name])
+        if not isinstance(described, list):
+            return described
+        kind, *fields = described[0], *map(self._rebuilt, described[1:])
+        if kind == "Stacked":
+            return Stacked(tuple(fields))
+        if kind == "Linear":
+            return Linear(*fields)
+        return prepared((Matrix if kind == "Matrix" else Parts)(*fields), self._in_eight_bits)

@@ -1,11 +1,11 @@
-"""What mixes the positions of a layer: attention with rotary positions, a short convolution, or a
-state that each token changes.
+"""Mixers of a layer: attention with rotary positions, a short convolution, or a state that each
+token changes.
 
-Knows each in the three ways that a model runs: a padded prompt at once (`prefill`), token by token
-(`step`), any tokens over blocks of memory (`run`), and what it remembers of earlier positions in
-each. Must not know the rest of a layer, nor architectures. Axes: see `blocks`; here H are the heads
-of keys and values, each of which R neighbouring heads of queries share, so that keys and values are
-never repeated in memory.
+Knows each in the three ways that a model runs (a padded prompt at once, `prefill`; token by token,
+`step`; any tokens over blocks of memory, `run`), and its state of earlier positions in each. Must
+not know the rest of a layer, nor architectures. Axes: see `blocks`; here H are the heads of keys
+and values, each of which R neighbouring heads of queries share, so that keys and values are never
+repeated in memory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, No
 class Mixer(Protocol):
     """What a layer's mixer offers.
 
-    What it remembers is a nest of tensors of its own; `rotation` and `visible`, in which its
-    positions and those that a step sees are told to it, are what its class says. `source` is what
-    the layer whose keys and values it shares has remembered in this call; `()` if it has its own.
+    Its state is a nest of tensors; its class defines `rotation` (of positions) and `visible` (the
+    positions that a step sees). `source` is the state in this call of the layer whose keys and
+    values it shares; `()` if it has its own.
     """
 
     @property
     def block_bytes(self) -> int:
-        """Bytes that it takes of a block of memory."""
+        """Bytes that it uses of a block of memory."""
 
     @property
     def row_bytes(self) -> int:
@@ -42,12 +42,12 @@ class Mixer(Protocol):
         """A nest as what it remembers, with any leaves."""
 
     def empty(self, batch_size: int, num_beams: int, length: int) -> Any:
-        """Zeros for what it remembers of so many new tokens, `[.., N, K, ..]`."""
+        """Zeros for the state of N new tokens, `[.., N, K, ..]`."""
 
     def prefill(
         self, x: tf.Tensor, rotation: Any, mask: CausalMask, source: Any, only_last: bool
     ) -> tuple[tf.Tensor, Any]:
-        """A prompt, `[S, E]`, all of it or only its last position; what it remembers of it."""
+        """Runs a prompt, `[S, E]`, all of it or only its last position; also returns its state."""
 
     def run(
         self,
@@ -58,17 +58,16 @@ class Mixer(Protocol):
         of_layer: tf.Tensor,
         source: Any,
     ) -> tuple[tf.Tensor, Any]:
-        """Any tokens, `[T, E]`, over blocks of memory, see `attention.attend`; what it adds there,
-        of which other layers are the source."""
+        """Runs any tokens, `[T, E]`, see `attention.attend`; also returns other layers' source."""
 
     def step(
         self, x: tf.Tensor, rotation: Any, prompt: Any, cached: Any, visible: Any, source: Any
     ) -> tuple[tf.Tensor, Any]:
-        """The current tokens, `[K * B, E]`; what it remembers of them, `[K, .., ..]`.
+        """Runs the current tokens, `[K * B, E]`; also returns their state, `[K, .., ..]`.
 
         Args:
             x: tokens. rotation: of their positions.
-            prompt, cached: what it remembers of the prompt and of the new tokens.
+            prompt, cached: the states of the prompt and of the new tokens.
             visible: which of these the tokens see.
         """
 
@@ -86,13 +85,13 @@ class Rotation(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """Causal self-attention. It remembers keys and values.
+    """Causal self-attention. Its state is keys and values.
 
     Attributes:
         qkv: yields queries, keys, values, and gates of what is attended; queries alone if `shares`.
         shares: whether its keys and values are another layer's.
         norms_all: whether the norms of queries and keys are of all heads as one.
-        gates: how many; each of as many numbers of a head.
+        gates: their number; each is for as many numbers of a head.
         sinks: `[heads]`, see `blocks.attend_all`.
     """
 
@@ -234,7 +233,7 @@ class Attention(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What a convolution remembers: what it was given at earlier positions.
+    """The state of a convolution: its inputs at earlier positions.
 
     `[B, taps - 1, E]` of the end of a prompt; `[B, N, K, E]` of new tokens; `[K, B, E]` of the
     current token of each beam.
@@ -328,7 +327,7 @@ class Convolution(NamedTuple):
     """A short convolution along positions between two gates (LFM2).
 
     Attributes:
-        into: yields the first gate, the second gate, and what is convolved.
+        into: yields the first gate, the second gate, and the convolution's input.
     """
 
     into: Linear
@@ -357,7 +356,7 @@ class Convolution(NamedTuple):
     def prefill(
         self, x: tf.Tensor, rotation: None, mask: CausalMask, source: Any, only_last: bool
     ) -> tuple[tf.Tensor, Inputs]:
-        """See `Mixer.prefill`; remembers the last inputs."""
+        """See `Mixer.prefill`; the state is the last inputs."""
         given, gate = self._inputs(x)
         mixed, last = self.taps.prefill(given, mask)
         if only_last:

@@ -47,7 +47,7 @@ class Model(Protocol):
         """The arguments of `prefill`. A None in a shape is the padded length."""
 
     def encode(self, prompt: Any, padded_length: int) -> list[tf.Tensor]:
-        """A prompt (token ids, or a window of a recording) as arguments of `prefill`, padded."""
+        """The padded arguments of `prefill`, for token ids or a window of a recording."""
 
     def example(self, padded_length: int) -> list[tf.Tensor]:
         """Arguments of `prefill` of the right sizes, with any values."""

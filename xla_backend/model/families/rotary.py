@@ -1,8 +1,9 @@
-"""Decoders with rotary positions: Llama and those after it, see docs/architectures.md.
+"""Decoders with rotary positions, Llama and later ones; see docs/architectures.md.
 
-Knows the forward pass of what `checkpoints.rotary_form` describes: a padded prompt at once
-(`prefill`), then token by token (`step`); or any tokens over blocks of KV memory (`run`). Must not
-know which architecture it is, how a layer mixes positions (`mixers`), nor how tokens are selected.
+Knows the forward pass of the models that `checkpoints.rotary_form` describes: a padded prompt at
+once (`prefill`), then token by token (`step`); or any tokens over blocks of KV memory (`run`). Must
+not know which architecture it is, how a layer mixes positions (`mixers`), nor how tokens are
+selected.
 Axes: see `blocks`.
 """
 
@@ -44,10 +45,10 @@ from xla_backend.model.families.model import Prefilled
 
 
 class LayerInputs(NamedTuple):
-    """What a layer adds of each token's further embedding for it (Gemma 4).
+    """Adds each token's per-layer embedding to a layer's output (Gemma 4).
 
     Attributes:
-        scale: `[1]`, of what the layer yields.
+        scale: `[1]`, of the layer's output.
     """
 
     gate: Linear
@@ -57,7 +58,7 @@ class LayerInputs(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """One block: what mixes positions, and a feed-forward network."""
+    """One block: a mixer and a feed-forward network."""
 
     mixer_norm: Norm | None
     mixer: Mixer
@@ -69,7 +70,7 @@ class Layer(NamedTuple):
 
 
 class LayerEmbeddings(NamedTuple):
-    """Further embeddings of tokens, P numbers for each layer.
+    """Per-layer embeddings of tokens, P numbers for each layer.
 
     Attributes:
         embedding: `[layers * P, V]`. projection: of the first embedding. norm: of its P numbers.
@@ -372,7 +373,7 @@ class Rotary(PaddedPrompt):
         return [layer.mixer.empty(batch_size, num_beams, length) for layer in self.layers]
 
     def _rotations(self, places: tf.Tensor) -> dict[Positions | None, Rotation | None]:
-        """For each kind of layer, the angles of positions, `[positions]` int32."""
+        """The angles of positions, `[positions]` int32, for each kind of layer."""
 
         def rotation(of: Positions | None) -> Rotation | None:
             if of is None:
@@ -392,7 +393,7 @@ class Rotary(PaddedPrompt):
         return {kind: rotation(kind) for kind in kinds}
 
     def _embed(self, token_ids: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-        """Of tokens, and what each layer gets of them besides."""
+        """Embeddings of tokens, and their per-layer embeddings."""
         x = self.embedding.columns(token_ids)
         x = x if self.form.embedding_scale == 1.0 else x * self.form.embedding_scale
         further, count, size = self.layer_embeddings, len(self.layers), self.form.layer_inputs
@@ -429,7 +430,7 @@ class Rotary(PaddedPrompt):
 
 
 def _source(form: rotary_form.LayerForm, of_layers: list[Any]) -> Any:
-    """What the layer whose keys and values this one shares has remembered, or `()`."""
+    """The state of the layer whose keys and values this one shares, or `()`."""
     return () if form.mixer.source is None else of_layers[form.mixer.source]
 
 
