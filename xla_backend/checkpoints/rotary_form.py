@@ -75,6 +75,31 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class Delta:
+    """A mixer: the gated delta rule behind a short convolution (Qwen3.5).
+
+    Attributes:
+        heads: of values, each with a state. key_heads: divides them.
+        keys, values: numbers of a key and of a value.
+        alternate: whether heads have the heads of keys in turn, instead of neighbours one.
+        taps: see `Convolution`.
+    """
+
+    heads: int
+    key_heads: int
+    keys: int
+    values: int
+    taps: int
+    alternate: bool
+    positions: ClassVar[None] = None
+    window: ClassVar[None] = None
+    source: ClassVar[None] = None
+
+
+AnyMixer = Attention | Convolution | Delta
+
+
+@dataclass(frozen=True)
 class Gated:
     """A feed-forward network with a gate. `inner` is the width inside it."""
 
@@ -108,7 +133,7 @@ class Experts:
 class LayerForm:
     """The parts of a layer: what mixes positions, and what follows for each of them."""
 
-    mixer: Attention | Convolution
+    mixer: AnyMixer
     feed_forward: Gated | Experts
 
 
@@ -122,7 +147,7 @@ class RotaryForm:
         norm_offset: added to the stored scales of norms, 1 in Gemma.
         qk_norm: whether queries and keys are normalised: each head's, or all heads' as one.
         normalizes_values: whether each head's values are, without a scale.
-        gates: the sigmoid gates of what attention yields: one for each head.
+        gates: the sigmoid gates of what attention yields: one for each head, or for each number.
         has_sinks: whether each head has a further score in softmax, of a position without values.
         has_pre_norms, has_post_norms: whether inputs of mixers and feed-forward networks are
             normalised, and whether outputs are.
@@ -150,7 +175,7 @@ class RotaryForm:
     norm_offset: float = 0.0
     qk_norm: Literal["head", "all", None] = None
     normalizes_values: bool = False
-    gates: Literal["head", None] = None
+    gates: Literal["head", "number", None] = None
     has_sinks: bool = False
     has_pre_norms: bool = True
     has_post_norms: bool = False
@@ -162,6 +187,10 @@ class RotaryForm:
     logit_scale: float = 1.0
     layer_inputs: int = 0
     layer_tokens: int = 0
+
+    def gate_count(self, mixer: Attention) -> int:
+        """How many gates an attention has."""
+        return self.heads * {"head": 1, "number": mixer.head_size, None: 0}[self.gates]
 
 
 # Architectures
@@ -231,6 +260,10 @@ def _lfm3(config: Any) -> dict[str, Any]:
     return _attention_bias(config) | _lfm2(config) | {"has_post_norms": True, "gates": gates}
 
 
+def _qwen35(config: Any) -> dict[str, Any]:
+    return _qwen3(config) | {"norm_offset": 1.0, "gates": "number"}
+
+
 def _olmoe(config: Any) -> dict[str, Any]:
     return _attention_bias(config) | {"qk_norm": "all"}
 
@@ -275,6 +308,7 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "lfm2_moe": _lfm2,
     "lfm3": _lfm3,
     "gpt_oss": _gpt_oss,
+    "qwen3_5_text": _qwen35,
 }
 """The fields that each architecture sets beyond `describe`."""
 
@@ -345,7 +379,7 @@ _FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
 MODEL_TYPES = tuple(_ARCHITECTURES)
 """The values of `model_type` in a config.json that are described here."""
 
-_PARTLY_TURNED = ("phi3",)
+_PARTLY_TURNED = ("phi3", "qwen3_5_text")
 """Those in which `partial_rotary_factor` means something."""
 
 
@@ -394,7 +428,29 @@ def _layer(config: Any, place: int) -> LayerForm:
     )
 
 
-def _mixer(config: Any, place: int) -> Attention | Convolution:
+def _delta(config: Any) -> Delta:
+    heads, key_heads = config.linear_num_value_heads, config.linear_num_key_heads
+    keys, values = config.linear_key_head_dim, config.linear_value_head_dim
+    taps = config.linear_conv_kernel_dim
+    for name, value, is_possible, what in (
+        ("linear_num_key_heads", key_heads, not heads % key_heads, f"divide {heads}"),
+        ("linear_key_head_dim", keys, not keys % 4, "be a multiple of 4"),
+        ("linear_value_head_dim", values, not values % 16, "be a multiple of 16"),
+        ("linear_conv_kernel_dim", taps, taps > 1, "be 2 or more"),
+        ("layer_types", config.layer_types, "full_attention" in config.layer_types, _ATTENDS),
+    ):
+        if not is_possible:
+            raise ModelUnavailable(
+                f"the model's config.json sets {name} to {value}; here it must {what}."
+            )
+    alternate = getattr(config, "linear_heads_alternate", False)  # in GGUF files
+    return Delta(heads, key_heads, keys, values, taps, alternate)
+
+
+_ATTENDS = "have a layer of full_attention"
+
+
+def _mixer(config: Any, place: int) -> AnyMixer:
     window = getattr(config, "sliding_window", None)
     kind = "sliding_attention" if window else "full_attention"
     if getattr(config, "layer_types", None):
@@ -406,6 +462,8 @@ def _mixer(config: Any, place: int) -> Attention | Convolution:
                 "or more."
             )
         return Convolution(config.conv_L_cache, config.conv_bias)
+    if kind == "linear_attention" and config.model_type == "qwen3_5_text":
+        return _delta(config)
     if kind not in ("sliding_attention", "full_attention"):
         raise ModelUnavailable(
             f"the model's config.json sets layer_types to {kind}, which is not supported for "
@@ -622,6 +680,13 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Callable[[Any], A
                 f"{at}mlp.experts", *of_experts.groups(), leaf=leaf, config=config
             )
             return
+        if part == "self_attn.q_proj" and form.gates == "number":
+            # Of each head first the query, then its gates.
+            mixer = form.layers[int(place)].mixer
+            rows = np.arange(2 * form.heads * mixer.head_size)
+            for own, each in zip("qg", np.split(rows.reshape(form.heads, -1), 2, 1), strict=True):
+                yield f"{at}self_attn.{own}_proj{leaf}", itemgetter(each.reshape(-1))
+            return
         if part not in _STACKED or not place or int(place) >= len(form.layers):
             each = own_names.get(part) or ".".join(own_names.get(x, x) for x in part.split("."))
             yield f"{at}{each}{leaf}", whole
@@ -701,6 +766,10 @@ def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tup
         yield "per_layer_projection.weight", (form.width, form.layer_inputs)
         yield "post_per_layer_input_norm.weight", (form.width,)
         yield "layer_scale.weight", (1,)
+    if isinstance(mixer, Delta):
+        yield "linear_attn.A_log", (mixer.heads,)
+        yield "linear_attn.dt_bias", (mixer.heads,)
+        yield "linear_attn.norm.weight", (mixer.values,)
     if isinstance(mixer, Attention) and form.has_sinks:
         yield "self_attn.sink.weight", (form.heads,)
     if isinstance(layer.feed_forward, Experts) and layer.feed_forward.favours:
@@ -718,6 +787,16 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
         yield "conv.conv", width, mixer.taps, mixer.has_bias
         yield "conv.out_proj", width, width, mixer.has_bias
         return
+    if isinstance(mixer, Delta):
+        values = mixer.heads * mixer.values
+        mixed = 2 * mixer.key_heads * mixer.keys + values
+        yield "linear_attn.in_proj_qkv", mixed, width, False
+        yield "linear_attn.in_proj_z", values, width, False
+        yield "linear_attn.in_proj_b", mixer.heads, width, False
+        yield "linear_attn.in_proj_a", mixer.heads, width, False
+        yield "linear_attn.conv1d", mixed, mixer.taps, False
+        yield "linear_attn.out_proj", width, values, False
+        return
     queries, keys, values = qkv_sizes(form, mixer)
     yield "self_attn.q_proj", queries, width, form.qkv_bias
     if mixer.source is None:
@@ -725,7 +804,7 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
         yield "self_attn.v_proj", values, width, form.qkv_bias
     yield "self_attn.o_proj", width, queries, form.out_bias
     if form.gates:
-        yield "self_attn.g_proj", form.heads, width, False
+        yield "self_attn.g_proj", form.gate_count(mixer), width, form.qkv_bias
 
 
 def _inner_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:

@@ -61,6 +61,7 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "olmoe": {"clip_qkv": None},
     "granitemoehybrid": {"num_local_experts": 0},
     "lfm3": {"use_sandwich_norm": True},
+    "qwen3_5_text": {"attn_output_gate": True},
 }
 
 _IMAGE_MODELS = (
@@ -73,6 +74,7 @@ _IMAGE_MODELS = (
     "llava",
     "llava_next",
     "mistral3",
+    "qwen3_5",
     "smolvlm",
 )
 """Models of images and text, which read text alone as their text model would. That has a config of
