@@ -137,7 +137,7 @@ def slider(
 def link_controls(prefix: str = "", min_width: int = 90) -> tuple[gr.Checkbox, gr.Button]:
     """Whether a link runs its request, and the button that copies the link."""
     runs = gr.Checkbox(
-        label="and run",
+        label="Run when opened",
         elem_id=f"{prefix}link_runs",
         elem_classes="link-runs",
         container=False,
