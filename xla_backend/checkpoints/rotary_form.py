@@ -680,12 +680,14 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Callable[[Any], A
                 f"{at}mlp.experts", *of_experts.groups(), leaf=leaf, config=config
             )
             return
-        if part == "self_attn.q_proj" and form.gates == "number":
+        mixers = [layer.mixer for layer in form.layers]
+        mixer = mixers[int(place)] if place and int(place) < len(mixers) else None
+        has_gates = part == "self_attn.q_proj" and form.gates == "number"
+        if has_gates and isinstance(mixer, Attention):
             # Of each head first the query, then its gates.
-            mixer = form.layers[int(place)].mixer
-            rows = np.arange(2 * form.heads * mixer.head_size)
-            for own, each in zip("qg", np.split(rows.reshape(form.heads, -1), 2, 1), strict=True):
-                yield f"{at}self_attn.{own}_proj{leaf}", itemgetter(each.reshape(-1))
+            rows = np.arange(2 * form.heads * mixer.head_size).reshape(form.heads, 2, -1)
+            for number, own in enumerate("qg"):
+                yield f"{at}self_attn.{own}_proj{leaf}", itemgetter(rows[:, number].reshape(-1))
             return
         if part not in _STACKED or not place or int(place) >= len(form.layers):
             each = own_names.get(part) or ".".join(own_names.get(x, x) for x in part.split("."))
