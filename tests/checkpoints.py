@@ -500,9 +500,15 @@ def rotary(
         if f"{block}feed_forward.gate.weight" in tensors and settings.use_expert_bias:
             bias = draw.normal(settings.num_experts, std=0.1)
             tensors[f"{block}feed_forward.expert_bias"] = bias
-        for name in ("conv.conv", "linear_attn.conv1d"):
+        for name in ("conv.conv", "linear_attn.conv1d", "mamba.conv1d"):
             if f"{block}{name}.weight" in tensors:
                 tensors[f"{block}{name}.weight"] = tensors[f"{block}{name}.weight"][:, None]
+        if f"{block}mamba.in_proj.weight" in tensors:
+            tensors[f"{block}mamba.A_log"] = draw.normal(settings.mamba_n_heads, std=1.0)
+            for name in ("dt_bias", "D"):
+                tensors[f"{block}mamba.{name}"] = draw.normal(settings.mamba_n_heads, std=0.5)
+            inner = settings.mamba_n_heads * settings.mamba_d_head
+            tensors[f"{block}mamba.norm.weight"] = draw.scale(inner)
         if f"{block}linear_attn.in_proj_a.weight" in tensors:
             count = settings.linear_num_value_heads
             tensors[f"{block}linear_attn.A_log"] = draw.normal(count, std=1.0)
@@ -664,6 +670,15 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
                 ("linear_attn.conv1d", settings.linear_conv_kernel_dim, mixed, False),
                 ("linear_attn.out_proj", values, width, False),
             ]
+    if kind == "granitemoehybrid" and settings.layer_types[layer] == "linear_attention":
+        values = settings.mamba_n_heads * settings.mamba_d_head
+        mixed = values + 2 * settings.mamba_n_groups * settings.mamba_d_state
+        out, has_bias = values + mixed + settings.mamba_n_heads, settings.mamba_proj_bias
+        mixer = [
+            ("mamba.in_proj", width, out, has_bias),
+            ("mamba.conv1d", settings.mamba_d_conv, mixed, settings.mamba_conv_bias),
+            ("mamba.out_proj", values, width, has_bias),
+        ]
     if kind == "granitemoehybrid":
         inner = settings.shared_intermediate_size
     experts: list[tuple[str, int, int, bool]] = []

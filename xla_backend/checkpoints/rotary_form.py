@@ -75,28 +75,34 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Delta:
-    """A mixer: the gated delta rule behind a short convolution (Qwen3.5).
+class State:
+    """A mixer: a state that each token changes, behind a short convolution.
 
     Attributes:
+        rule: the gated delta rule (Qwen3.5), or Mamba-2's.
         heads: of values, each with a state. key_heads: divides them.
         keys, values: numbers of a key and of a value.
         alternate: whether heads have the heads of keys in turn, instead of neighbours one.
-        taps: see `Convolution`.
+        taps, has_bias: of the convolution. projections_have_biases: those before and behind it.
     """
 
+    rule: Literal["delta", "mamba"]
     heads: int
     key_heads: int
     keys: int
     values: int
     taps: int
-    alternate: bool
+    alternate: bool = False
+    has_bias: bool = False
+    projections_have_biases: bool = False
     positions: ClassVar[None] = None
     window: ClassVar[None] = None
     source: ClassVar[None] = None
 
 
-AnyMixer = Attention | Convolution | Delta
+AnyMixer = Attention | Convolution | State
+STATES = {"delta": "linear_attn", "mamba": "mamba"}
+"""What such a mixer is called in a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -428,26 +434,33 @@ def _layer(config: Any, place: int) -> LayerForm:
     )
 
 
-def _delta(config: Any) -> Delta:
-    heads, key_heads = config.linear_num_value_heads, config.linear_num_key_heads
-    keys, values = config.linear_key_head_dim, config.linear_value_head_dim
-    taps = config.linear_conv_kernel_dim
-    for name, value, is_possible, what in (
-        ("linear_num_key_heads", key_heads, not heads % key_heads, f"divide {heads}"),
-        ("linear_key_head_dim", keys, not keys % 4, "be a multiple of 4"),
-        ("linear_value_head_dim", values, not values % 16, "be a multiple of 16"),
-        ("linear_conv_kernel_dim", taps, taps > 1, "be 2 or more"),
-        ("layer_types", config.layer_types, "full_attention" in config.layer_types, _ATTENDS),
-    ):
+def _state(config: Any) -> State:
+    if is_mamba := config.model_type == "granitemoehybrid":
+        names = ["mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv"]
+    else:
+        names = ["num_value_heads", "num_key_heads", "key_head_dim", "value_head_dim"]
+        names = [f"linear_{name}" for name in (*names, "conv_kernel_dim")]
+    sizes = heads, key_heads, keys, values, taps = [getattr(config, name) for name in names]
+    suits = (
+        (True, ""),
+        (heads % key_heads == 0, f"divide {heads}"),
+        (keys % 4 == 0, "be a multiple of 4"),
+        (values % 16 == 0, "be a multiple of 16"),
+        (taps > 1, "be 2 or more"),
+        ("full_attention" in config.layer_types, "have a layer of full_attention"),
+    )
+    found = [*zip(names, sizes, strict=True), ("layer_types", config.layer_types)]
+    for (name, value), (is_possible, what) in zip(found, suits, strict=True):
         if not is_possible:
             raise ModelUnavailable(
                 f"the model's config.json sets {name} to {value}; here it must {what}."
             )
-    alternate = getattr(config, "linear_heads_alternate", False)  # in GGUF files
-    return Delta(heads, key_heads, keys, values, taps, alternate)
-
-
-_ATTENDS = "have a layer of full_attention"
+    if is_mamba:
+        has_bias, others = config.mamba_conv_bias, config.mamba_proj_bias
+        return State("mamba", heads, key_heads, keys, values, taps, False, has_bias, others)
+    # The heads of GGUF files are in another order.
+    alternate = getattr(config, "linear_heads_alternate", False)
+    return State("delta", heads, key_heads, keys, values, taps, alternate)
 
 
 def _mixer(config: Any, place: int) -> AnyMixer:
@@ -462,8 +475,8 @@ def _mixer(config: Any, place: int) -> AnyMixer:
                 "or more."
             )
         return Convolution(config.conv_L_cache, config.conv_bias)
-    if kind == "linear_attention" and config.model_type == "qwen3_5_text":
-        return _delta(config)
+    if kind == "linear_attention" and config.model_type in ("qwen3_5_text", "granitemoehybrid"):
+        return _state(config)
     if kind not in ("sliding_attention", "full_attention"):
         raise ModelUnavailable(
             f"the model's config.json sets layer_types to {kind}, which is not supported for "
@@ -680,12 +693,14 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Callable[[Any], A
                 f"{at}mlp.experts", *of_experts.groups(), leaf=leaf, config=config
             )
             return
-        if part == "self_attn.q_proj" and form.gates == "number":
+        mixers = [layer.mixer for layer in form.layers]
+        mixer = mixers[int(place)] if place and int(place) < len(mixers) else None
+        has_gates = part == "self_attn.q_proj" and form.gates == "number"
+        if has_gates and isinstance(mixer, Attention):
             # Of each head first the query, then its gates.
-            mixer = form.layers[int(place)].mixer
-            rows = np.arange(2 * form.heads * mixer.head_size)
-            for own, each in zip("qg", np.split(rows.reshape(form.heads, -1), 2, 1), strict=True):
-                yield f"{at}self_attn.{own}_proj{leaf}", itemgetter(each.reshape(-1))
+            rows = np.arange(2 * form.heads * mixer.head_size).reshape(form.heads, 2, -1)
+            for number, own in enumerate("qg"):
+                yield f"{at}self_attn.{own}_proj{leaf}", itemgetter(rows[:, number].reshape(-1))
             return
         if part not in _STACKED or not place or int(place) >= len(form.layers):
             each = own_names.get(part) or ".".join(own_names.get(x, x) for x in part.split("."))
@@ -766,10 +781,12 @@ def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tup
         yield "per_layer_projection.weight", (form.width, form.layer_inputs)
         yield "post_per_layer_input_norm.weight", (form.width,)
         yield "layer_scale.weight", (1,)
-    if isinstance(mixer, Delta):
-        yield "linear_attn.A_log", (mixer.heads,)
-        yield "linear_attn.dt_bias", (mixer.heads,)
-        yield "linear_attn.norm.weight", (mixer.values,)
+    if isinstance(mixer, State):
+        at, is_mamba = STATES[mixer.rule], mixer.rule == "mamba"
+        yield from (
+            (f"{at}.{x}", (mixer.heads,)) for x in ("A_log", "dt_bias", "D")[: 2 + is_mamba]
+        )
+        yield f"{at}.norm.weight", (mixer.values * (mixer.heads if is_mamba else 1),)
     if isinstance(mixer, Attention) and form.has_sinks:
         yield "self_attn.sink.weight", (form.heads,)
     if isinstance(layer.feed_forward, Experts) and layer.feed_forward.favours:
@@ -787,15 +804,18 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
         yield "conv.conv", width, mixer.taps, mixer.has_bias
         yield "conv.out_proj", width, width, mixer.has_bias
         return
-    if isinstance(mixer, Delta):
+    if isinstance(mixer, State):
+        at, bias = STATES[mixer.rule], mixer.projections_have_biases
         values = mixer.heads * mixer.values
         mixed = 2 * mixer.key_heads * mixer.keys + values
-        yield "linear_attn.in_proj_qkv", mixed, width, False
-        yield "linear_attn.in_proj_z", values, width, False
-        yield "linear_attn.in_proj_b", mixer.heads, width, False
-        yield "linear_attn.in_proj_a", mixer.heads, width, False
-        yield "linear_attn.conv1d", mixed, mixer.taps, False
-        yield "linear_attn.out_proj", width, values, False
+        into = {"in_proj": values + mixed + mixer.heads}
+        if mixer.rule == "delta":
+            into = {"in_proj_qkv": mixed, "in_proj_z": values}
+            into |= {"in_proj_b": mixer.heads, "in_proj_a": mixer.heads}
+        for name, out in into.items():
+            yield f"{at}.{name}", out, width, bias
+        yield f"{at}.conv1d", mixed, mixer.taps, mixer.has_bias
+        yield f"{at}.out_proj", width, values, bias
         return
     queries, keys, values = qkv_sizes(form, mixer)
     yield "self_attn.q_proj", queries, width, form.qkv_bias

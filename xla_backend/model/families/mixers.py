@@ -400,25 +400,102 @@ class Convolution(NamedTuple):
         return first * given, second
 
 
-class Delta(NamedTuple):
-    """The gated delta rule behind a short convolution (Qwen3.5); see `attention.recurrence`.
+class DeltaRule(NamedTuple):
+    """What tokens do to a state by the gated delta rule (Qwen3.5).
 
     Attributes:
-        into: yields queries, keys and values to be convolved, gates of what is read, and for each
-            head the logit of its share and its step.
         decays: `[heads]`, the negative logarithm of what a step of 1 leaves of a state.
-        step_bias: `[heads]`.
-        norm: of each head.
+        step_bias: `[heads]`. norm: of what each head reads.
+    """
+
+    decays: tf.Variable
+    step_bias: tf.Variable
+    norm: Norm
+    activation: Callable[[tf.Tensor], tf.Tensor]
+    corrects: bool = True
+
+    def split(
+        self, projected: tf.Tensor, inputs: int, of: Heads
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The input of the convolution, gates of what is read, factors of each head."""
+        sizes = [inputs, of.count * of.values, 2 * of.count]
+        return tuple(tf.split(projected, sizes, axis=-1))
+
+    def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
+        """See `recurrence.advance`."""
+        mixed, keys = self.activation(mixed), of.key_heads * of.keys
+        q, k, v = tf.split(mixed, [keys, keys, of.count * of.values], axis=-1)
+
+        def normed(y: tf.Tensor) -> tf.Tensor:
+            y = tf.reshape(y, [-1, of.key_heads, of.keys])
+            y *= tf.math.rsqrt(tf.reduce_sum(y * y, axis=-1, keepdims=True) + 1e-6)
+            return tf.reshape(y, [-1, keys])
+
+        share, step = tf.split(factors, 2, axis=-1)
+        decay = tf.exp(-self.decays * tf.math.softplus(step + self.step_bias))
+        return tf.concat([normed(q) * of.keys**-0.5, normed(k), v, decay, tf.sigmoid(share)], -1)
+
+    def finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor, of: Heads) -> tf.Tensor:
+        """What is projected: `[positions, heads * values]`."""
+        read = self.norm(tf.reshape(read, [-1, of.count, of.values]))
+        return tf.reshape(read, [-1, of.count * of.values]) * self.activation(gate)
+
+
+class Mamba(NamedTuple):
+    """The same by Mamba-2.
+
+    Attributes:
+        decays, step_bias: as in `DeltaRule`.
+        skip: `[heads]`, how much of a token's own value is read besides.
+        scale: `[heads * values]`, of norms behind the gates, one for each head of keys; None for no
+            norms.
+    """
+
+    decays: tf.Variable
+    step_bias: tf.Variable
+    skip: tf.Variable
+    scale: tf.Variable | None
+    epsilon: float
+    activation: Callable[[tf.Tensor], tf.Tensor]
+    corrects: bool = False
+
+    def split(
+        self, projected: tf.Tensor, inputs: int, of: Heads
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """See `DeltaRule.split`."""
+        gate, given, step = tf.split(projected, [of.count * of.values, inputs, of.count], axis=-1)
+        return given, gate, step
+
+    def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
+        """See `recurrence.advance`."""
+        keys = of.key_heads * of.keys
+        v, k, q = tf.split(self.activation(mixed), [of.count * of.values, keys, keys], axis=-1)
+        step = tf.math.softplus(factors + self.step_bias)
+        return tf.concat([q, k, v, tf.exp(-self.decays * step), step], axis=-1)
+
+    def finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor, of: Heads) -> tf.Tensor:
+        """See `DeltaRule.finish`."""
+        width, begin = of.count * of.values, 2 * of.key_heads * of.keys
+        read += lines[:, begin : begin + width] * tf.repeat(self.skip, of.values)
+        read *= self.activation(gate)
+        if self.scale is None:
+            return read
+        groups = tf.reshape(read, [-1, of.key_heads, width // of.key_heads])
+        return tf.reshape(Norm(1.0, None, self.epsilon)(groups), [-1, width]) * self.scale
+
+
+class State(NamedTuple):
+    """A state that each token changes, behind a short convolution; see `attention.recurrence`.
+
+    Attributes:
+        into: yields what `rule` splits.
     """
 
     into: Linear
     taps: Taps
-    decays: tf.Variable
-    step_bias: tf.Variable
-    norm: Norm
+    rule: DeltaRule | Mamba
     out: Linear
     heads: Heads
-    activation: Callable[[tf.Tensor], tf.Tensor]
 
     @property
     def block_bytes(self) -> int:
@@ -447,7 +524,7 @@ class Delta(NamedTuple):
         """See `Mixer.prefill`."""
         given, gate, factors = self._inputs(x)
         mixed, last = self.taps.prefill(given, mask)
-        lines = self._lines(mixed, factors)
+        lines = self.rule.lines(mixed, factors, self.heads)
         length, of = tf.shape(x)[0], self.heads
         # Padding leaves a state of zeros.
         lines = tf.where(tf.range(length)[:, None] >= mask.padding, lines, 0.0)
@@ -455,15 +532,15 @@ class Delta(NamedTuple):
         def take(
             at: tf.Tensor, state: tf.Tensor, read: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            state, now = _taken(state, blocks.row(lines, at), of)
+            state, now = self._taken(state, blocks.row(lines, at))
             return at + 1, state, blocks.dynamic_update_slice(read, now, tf.stack([at, 0]))
 
         state = tf.zeros([1, of.count, of.keys, of.values])
         read = tf.zeros([length, of.count * of.values])
         _, state, read = tf.while_loop(lambda at, *_: at < length, take, (0, state, read))
         if only_last:
-            read, gate = read[-1, None], gate[-1, None]
-        return self._finish(read, gate), Recurrent(last, tf.reshape(state, [1, -1]))
+            read, lines, gate = read[-1, None], lines[-1, None], gate[-1, None]
+        return self._finish(read, lines, gate), Recurrent(last, tf.reshape(state, [1, -1]))
 
     def run(
         self,
@@ -477,9 +554,10 @@ class Delta(NamedTuple):
         """See `Mixer.run`."""
         given, gate, factors = self._inputs(x)
         behind = of_layer + tf.constant([self.heads.row_bytes, 0, 0], tf.int64)
-        lines = self._lines(self.taps.run(given, places, memory, behind), factors)
-        read = recurrence.advance(lines, places, memory, of_layer, self.heads, corrects=True)
-        return self._finish(read, gate), ()
+        mixed = self.taps.run(given, places, memory, behind)
+        lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
+        read = recurrence.advance(lines, places, memory, of_layer, self.heads, corrects=corrects)
+        return self._finish(read, lines, gate), ()
 
     def step(
         self,
@@ -497,48 +575,34 @@ class Delta(NamedTuple):
         before = _own(cached.state[:, 0], index - 1, visible)
         before = tf.where(index > 0, before, prompt.state[None])
         before = tf.reshape(before, [-1, of.count, of.keys, of.values])
-        state, read = _taken(before, self._lines(mixed, factors), of)
+        lines = self.rule.lines(mixed, factors, of)
+        state, read = self._taken(before, lines)
         current = (_by_beam(y, cached.inputs) for y in (given, tf.reshape(state, [x.shape[0], -1])))
-        return self._finish(read, gate), Recurrent(*current)
+        return self._finish(read, lines, gate), Recurrent(*current)
 
     def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The input of the convolution, gates, and both factors of each head."""
+        return self.rule.split(self.into(x), self.taps.weights.shape[1], self.heads)
+
+    def _taken(self, state: tf.Tensor, lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """A token each for states, `[n, heads, keys, values]`, and what it reads."""
         of = self.heads
-        sizes = [self.taps.weights.shape[1], of.count * of.values, 2 * of.count]
-        return tuple(tf.split(self.into(x), sizes, axis=-1))
+        sizes = [of.key_heads * of.keys] * 2 + [of.count * of.values, of.count, of.count]
+        q, k, v, decay, share = tf.split(lines, sizes, axis=-1)
+        keys = [of.key_head(head) for head in range(of.count)]
+        q, k = (
+            tf.gather(tf.reshape(y, [-1, of.key_heads, of.keys, 1]), keys, axis=1) for y in (q, k)
+        )
+        state *= decay[..., None, None]
+        change = tf.reshape(v, [-1, of.count, of.values])
+        if self.rule.corrects:
+            change -= tf.reduce_sum(state * k, axis=2)
+        state += k * (change * share[..., None])[:, :, None]
+        read = tf.reduce_sum(state * q, axis=2)
+        return state, tf.reshape(read, [-1, of.count * of.values])
 
-    def _lines(self, mixed: tf.Tensor, factors: tf.Tensor) -> tf.Tensor:
-        """See `recurrence.advance`."""
-        of = self.heads
-        mixed, keys = self.activation(mixed), of.key_heads * of.keys
-        q, k, v = tf.split(mixed, [keys, keys, of.count * of.values], axis=-1)
-
-        def normed(y: tf.Tensor) -> tf.Tensor:
-            y = tf.reshape(y, [-1, of.key_heads, of.keys])
-            y *= tf.math.rsqrt(tf.reduce_sum(y * y, axis=-1, keepdims=True) + 1e-6)
-            return tf.reshape(y, [-1, keys])
-
-        share, step = tf.split(factors, 2, axis=-1)
-        decay = tf.exp(-self.decays * tf.math.softplus(step + self.step_bias))
-        return tf.concat([normed(q) * of.keys**-0.5, normed(k), v, decay, tf.sigmoid(share)], -1)
-
-    def _finish(self, read: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
+    def _finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
         """`[positions, heads * values] -> [positions, E]`."""
-        read = self.norm(tf.reshape(read, [-1, self.heads.count, self.heads.values]))
-        return self.out(tf.reshape(read, [-1, gate.shape[-1]]) * self.activation(gate))
-
-
-def _taken(state: tf.Tensor, lines: tf.Tensor, of: Heads) -> tuple[tf.Tensor, tf.Tensor]:
-    """A token each for states, `[n, heads, keys, values]`, and what it reads, see `recurrence`."""
-    sizes = [of.key_heads * of.keys] * 2 + [of.count * of.values, of.count, of.count]
-    q, k, v, decay, share = tf.split(lines, sizes, axis=-1)
-    keys = [of.key_head(head) for head in range(of.count)]
-    q, k = (tf.gather(tf.reshape(y, [-1, of.key_heads, of.keys, 1]), keys, axis=1) for y in (q, k))
-    state *= decay[..., None, None]
-    change = tf.reshape(v, [-1, of.count, of.values]) - tf.reduce_sum(state * k, axis=2)
-    state += k * (change * share[..., None])[:, :, None]
-    read = tf.reduce_sum(state * q, axis=2)
-    return state, tf.reshape(read, [-1, of.count * of.values])
+        return self.out(self.rule.finish(read, lines, gate, self.heads))
 
 
 def _own(of_beams: tf.Tensor, at: tf.Tensor, visible: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

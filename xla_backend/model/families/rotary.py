@@ -36,9 +36,11 @@ from xla_backend.model.families.experts import Experts
 from xla_backend.model.families.mixers import (
     Attention,
     Convolution,
-    Delta,
+    DeltaRule,
+    Mamba,
     Mixer,
     Rotation,
+    State,
     Taps,
 )
 from xla_backend.model.families.model import Prefilled
@@ -121,17 +123,25 @@ class Rotary(PaddedPrompt):
                     taps=taps(f"{at}.conv.conv", of.has_bias, in_state=False),
                     out=read.linears([f"{at}.conv.out_proj"]),
                 )
-            if isinstance(of, rotary_form.Delta):
-                at = f"{at}.linear_attn"
-                return Delta(
-                    into=read.linears([f"{at}.in_proj_{x}" for x in ("qkv", "z", "b", "a")]),
-                    taps=taps(f"{at}.conv1d", has_bias=False, in_state=True),
-                    decays=read.exponential(f"{at}.A_log"),
-                    step_bias=read.variable(f"{at}.dt_bias"),
-                    norm=Norm(read.variable(f"{at}.norm.weight"), None, form.epsilon),
+            if isinstance(of, rotary_form.State):
+                at = f"{at}.{rotary_form.STATES[of.rule]}"
+                activation = blocks.activation(form.activation)
+                decays, step_bias = read.exponential(f"{at}.A_log"), read.variable(f"{at}.dt_bias")
+                rule: DeltaRule | Mamba
+                if of.rule == "delta":
+                    into = [f"{at}.in_proj_{x}" for x in ("qkv", "z", "b", "a")]
+                    own = Norm(read.variable(f"{at}.norm.weight"), None, form.epsilon)
+                    rule = DeltaRule(decays, step_bias, own, activation)
+                else:
+                    into, skip = [f"{at}.in_proj"], read.variable(f"{at}.D")
+                    scale = read.variable(f"{at}.norm.weight")
+                    rule = Mamba(decays, step_bias, skip, scale, form.epsilon, activation)
+                return State(
+                    into=read.linears(into),
+                    taps=taps(f"{at}.conv1d", of.has_bias, in_state=True),
+                    rule=rule,
                     out=read.linears([f"{at}.out_proj"]),
                     heads=Heads(of.heads, of.key_heads, of.keys, of.values, of.alternate),
-                    activation=blocks.activation(form.activation),
                 )
             at, shares = f"{at}.self_attn", of.source is not None
             parts = "qkvg"[: 1 if shares else 4 if form.gates else 3]
