@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from playground.server.metrics import Metrics
     from xla_backend import BackendProcess
     from xla_backend.checkpoints.added_models import AddedModels
-    from xla_backend.process.request_log import FinishedRequest, RequestLog
+    from xla_backend.process.request_log import FinishedRequest
 
 ENDS_WITHIN_S = 3.0
 """Seconds that the clean-up after SIGTERM may take: containers are killed soon afterwards."""
@@ -60,28 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from playground.server.metrics import Metrics
 
             metrics = Metrics()
-        log = opened_log(flags.log_requests)
-        watchers = [log.write] if log else []
-        if flags.trace_file:
-            from xla_backend.process.trace_log import TraceLog
-
-            watchers.append(TraceLog(Path(flags.trace_file)).write)
-        if metrics:
-            watchers.append(metrics.observe)
         if flags.max_context:
             os.environ[CONTEXT_VARIABLE] = flags.max_context  # also for the engine's process
         added = added_models(flags)
-        backend = start_engine(
-            flags.models,
-            flags.store,
-            flags.memory_limit,
-            watchers,
-            added,
-            flags.kv_memory,
-            flags.prefix_store,
-            flags.weights,
-            flags.activations,
-        )
+        backend = start_engine(flags, opened_logs(flags, metrics), added)
         serve(backend, flags, metrics, added)
     except KeyboardInterrupt:
         return 0
@@ -146,43 +128,39 @@ def check_port(host: str, port: int) -> None:
         raise OSError(_CANNOT_LISTEN.get(error.errno or 0, str(error))) from None
 
 
-def opened_log(path: str) -> RequestLog | None:
-    """The log of requests: a file to append to, "-" for stdout, "" for none.
+def opened_logs(
+    flags: argparse.Namespace, metrics: Metrics | None
+) -> list[Callable[[FinishedRequest], None]]:
+    """What is called with each request that has ended: logs, in a file or on stdout ("-"), and
+    metrics.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: a file cannot be written.
     """
-    from xla_backend.process.request_log import RequestLog
+    from xla_backend.process.request_log import RequestLog, TraceLog
 
-    if not path:
-        return None
-    return RequestLog(sys.stdout if path == "-" else Path(path).open("a", encoding="utf-8"))
+    watchers: list[Callable[[FinishedRequest], None]] = []
+    if path := flags.log_requests:
+        log = sys.stdout if path == "-" else Path(path).open("a", encoding="utf-8")  # noqa: SIM115
+        watchers.append(RequestLog(log).write)
+    if flags.trace_file:
+        watchers.append(TraceLog(Path(flags.trace_file)).write)
+    if metrics:
+        watchers.append(metrics.observe)
+    return watchers
 
 
 def start_engine(
-    models: Sequence[str],
-    store: str | None,
-    memory_limit: str = "",
-    watchers: Sequence[Callable[[FinishedRequest], None]] = (),
-    added: AddedModels | None = None,
-    kv_memory: str = "",
-    prefix_store: str = "",
-    weights: str = "",
-    activations: str = "",
+    flags: argparse.Namespace,
+    watchers: Sequence[Callable[[FinishedRequest], None]],
+    added: AddedModels | None,
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
     Args:
-        models: the offered models: bundled names, Hub ids, folders; empty for the default list.
-            Visitors can name no other folders.
-        store: the folder that keeps compiled functions, "off" for none, None for the default one.
-        memory_limit: of the engine's process, for `process.memory.limit_from`; empty for the
-            default.
+        flags: visitors can name no other folders than those in `flags.models`.
         watchers: called with each request that has ended.
         added: further models.
-        kv_memory: memory of a model's keys and values, in the same form.
-        prefix_store: disk space for cached prefixes, in the same form.
-        weights, activations: their formats; empty for the defaults, see `Registry`.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import first_model, folder_info, open_registry
@@ -193,16 +171,17 @@ def start_engine(
         for watcher in watchers:
             watcher(finished)
 
-    registry, first = open_registry(tuple(models), added, weights, activations), first_model(models)
+    registry = open_registry(flags.models, added, flags.weights, flags.activations)
+    first = first_model(flags.models)
     info = next((model for model in registry.list() if model.name == first), None)
     return BackendProcess(
         registry,
         default_model=first,
-        store=store,
+        store=flags.store,
         warm_up=examples_for(info or folder_info(first))[0].options,
-        memory_limit=memory_limit or DEFAULT_LIMIT,
-        kv_memory=kv_memory or DEFAULT_KV_MEMORY,
-        prefix_store=prefix_store or DEFAULT_PREFIX_STORE,
+        memory_limit=flags.memory_limit or DEFAULT_LIMIT,
+        kv_memory=flags.kv_memory or DEFAULT_KV_MEMORY,
+        prefix_store=flags.prefix_store or DEFAULT_PREFIX_STORE,
         on_request=tell if watchers else None,
     )
 

@@ -1,8 +1,10 @@
 """Structured answers: which of 100 schemas are followed, how strictly, and at what cost.
 
 The schemas are random, of five kinds that JSONSchemaBench collects; each comes with a maker of
-valid documents. "llguidance alone" is that library's own reading of a schema. Random walks choose
-any token that may come, which is harsher than a model, whose answers are at temperature 1.
+valid documents. "llguidance alone" is that library's own reading of a schema; "llama.cpp" are the
+rules that its converter makes of one, if `--converter` names a program that reads a schema and
+prints rules (its `json_schema_to_grammar`, compiled), as they are followed here. Random walks
+choose any token that may come, which is harsher than a model, whose answers are at temperature 1.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ import json
 import random
 import statistics
 import string
+import subprocess
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import jsonschema
 import numpy as np
@@ -29,14 +33,16 @@ from xla_backend.grammar import step_by_step
 from xla_backend.grammar.automaton import NONE, START, Automaton, Vocabulary
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
+from xla_backend.rows.scheduler import MAX_ROWS
 
-OPTIONS = {"each": 20, "strict": 40, "walks": 25, "documents": 200, "answers": 2, "rounds": 9}
+OPTIONS = {"each": 20, "strict": 40, "walks": 25, "documents": 200, "answers": 25, "rounds": 9}
+OPTIONS |= {"converter": ""}
 SIZE, END = 49_152, 2
 """V of the packaged model, and its token that ends a text."""
 
 Dice = random.Random
 Made = tuple[Any, Callable[[Dice], Any]]
-"""A schema, and what makes a valid document."""
+"""A schema, and a maker of valid documents."""
 Followed = Automaton | StepByStep
 
 
@@ -112,7 +118,7 @@ def _function(dice: Dice) -> Made:
 
 
 def _resource(dice: Dice) -> Made:
-    """As of Kubernetes: deep, with definitions that several places refer to."""
+    """As in Kubernetes: deep, with shared definitions."""
     (shared, of_shared), (rest, of_rest) = _object(dice, 1), _object(dice, 3)
     ref = {"$ref": "#/$defs/meta"}
     properties = {"meta": ref, "items": {"type": "array", "items": ref}, "spec": rest}
@@ -126,7 +132,7 @@ def _resource(dice: Dice) -> Made:
 
 
 def _settings(dice: Dice) -> Made:
-    """As of the JSON Schema Store: a closed object of many optional settings."""
+    """As in the JSON Schema Store: a closed object of many optional settings."""
     return _object(dice, 3, additionalProperties=False)
 
 
@@ -135,7 +141,7 @@ def _easy(dice: Dice) -> Made:
 
 
 def _hard(dice: Dice) -> Made:
-    """Recursion, and keywords that few follow."""
+    """Recursion, and keywords that few engines support."""
     (of, make), (text, word) = _number(dice), _text(dice)
     node = {"type": "object", "properties": {"v": of, "next": {"$ref": "#"}}, "required": ["v"]}
 
@@ -187,7 +193,7 @@ class _Texts:
         return True
 
     def walk(self, made: Followed, dice: Dice, most: int = 400) -> str | None:
-        """A text of random tokens; None where it has no end."""
+        """A text of random tokens; None if it does not end."""
         made, state, text = made.for_row(), START, b""
         for _ in range(most):
             allowed = made.next_state[state][made.class_of_token] != NONE
@@ -207,37 +213,67 @@ class _Texts:
 
 
 def _alone(schema: Any, vocabulary: Vocabulary) -> StepByStep | None:
-    """llguidance on its own reading of a schema."""
+    """llguidance with its own interpretation of a schema."""
     try:
         return StepByStep.of(step_by_step.rules(Grammar.json_schema(schema)), vocabulary)
     except InvalidRequest:
         return None
 
 
-def _here(schema: Any, grammars: Grammars) -> Followed | None:
+def _here(grammar: Grammar, grammars: Grammars) -> Followed | None:
     try:
-        return grammars.get(Grammar.json_schema(schema)).result()
+        return grammars.get(grammar).result()
     except InvalidRequest:
         return None
+
+
+def _converted(schema: Any, converter: str) -> Grammar | None:
+    """llama.cpp's rules."""
+    done = subprocess.run(
+        [converter], input=json.dumps(schema), capture_output=True, text=True, check=False
+    )
+    return Grammar.gbnf(done.stdout) if done.returncode == 0 else None
+
+
+def _is_valid(schema: Any, text: str) -> bool:
+    checker = jsonschema.FormatChecker()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return False
+    return jsonschema.Draft202012Validator(schema, format_checker=checker).is_valid(document)
+
+
+class _Case(NamedTuple):
+    """A schema, what makes valid documents, and what follows it in each way that can."""
+
+    schema: Any
+    document: Callable[[Dice], Any]
+    ways: dict[str, Followed]
 
 
 def measure(options: Namespace) -> Iterator[Row | str]:
     """A row for each kind of schema, then sentences about strictness and cost."""
     texts, dice = _Texts(), random.Random(5)
-    grammars, followed = Grammars(lambda: texts.vocabulary), []
+    grammars, cases = Grammars(lambda: texts.vocabulary), list[_Case]()
     _alone({}, texts.vocabulary)  # reads the vocabulary
     for kind, make in KINDS.items():
         times: list[float] = []
         found: list[Followed | None] = []
-        alone = 0
+        converted = alone = 0
         for _ in range(options.each):
             schema, document = make(dice)
             started = time.perf_counter()
-            found.append(_here(schema, grammars))
+            found.append(_here(Grammar.json_schema(schema), grammars))
             times.append(time.perf_counter() - started)
             other = _alone(schema, texts.vocabulary)
             alone += other is not None
-            followed.append((schema, document, found[-1], other))
+            ways = {"Here": found[-1], "llguidance alone": other}
+            if options.converter:
+                rules = _converted(schema, options.converter)
+                converted += rules is not None
+                ways["llama.cpp"] = _here(rules, grammars) if rules else None
+            cases.append(_Case(schema, document, {name: of for name, of in ways.items() if of}))
         yield {
             "schemas": kind,
             "number": options.each,
@@ -245,33 +281,28 @@ def measure(options: Namespace) -> Iterator[Row | str]:
             "step by step": sum(isinstance(each, StepByStep) for each in found),
             "refused": found.count(None),
             "llguidance alone": alone,
+            "llama.cpp": converted if options.converter else "not asked",
             "first time, median ms": 1000 * statistics.median(times),
             "longest ms": 1000 * max(times),
         }
-    yield from _strictness(options, texts, followed)
-    yield from _with_model(options, [each[0] for each in followed if each[2] is not None])
+    yield from _strictness(options, texts, cases)
+    yield from _with_model(options, [case.schema for case in cases if "Here" in case.ways])
 
 
-def _strictness(
-    options: Namespace,
-    texts: _Texts,
-    followed: list[tuple[Any, Callable[[Dice], Any], Followed | None, Followed | None]],
-) -> Iterator[str]:
-    both = [each for each in followed if each[2] and each[3]]
+def _strictness(options: Namespace, texts: _Texts, cases: list[_Case]) -> Iterator[str]:
+    names = ["Here", "llguidance alone", *(["llama.cpp"] if options.converter else [])]
+    both = [case for case in cases if len(case.ways) == len(names)]
     chosen = random.Random(6).sample(both, min(options.strict, len(both)))
-    for place, name in ((2, "Here"), (3, "llguidance alone")):
+    for name in names:
         dice, ended, invalid, refused = random.Random(7), 0, 0, 0
-        for schema, document, *ways in chosen:
-            made, checker = ways[place - 2], jsonschema.FormatChecker()
-            assert made is not None
+        for schema, document, ways in chosen:
             for _ in range(options.walks):
-                if (text := texts.walk(made, dice)) is not None:
+                if (text := texts.walk(ways[name], dice)) is not None:
                     ended += 1
-                    is_valid = jsonschema.Draft202012Validator(schema, format_checker=checker)
-                    invalid += not is_valid.is_valid(json.loads(text))
+                    invalid += not _is_valid(schema, text)
             for _ in range(options.documents):
                 form = dice.choice([{}, {"indent": 2}, {"separators": (",", ":")}])
-                refused += not texts.can_write(made, json.dumps(document(dice), **form))
+                refused += not texts.can_write(ways[name], json.dumps(document(dice), **form))
         number = options.documents * len(chosen)
         yield (
             f"{name}: of {len(chosen)} schemas {ended:,} random walks ended, {invalid} of them "
@@ -302,19 +333,20 @@ def _with_model(options: Namespace, schemas: list[Any]) -> Iterator[str]:
     in_turn(ways, 2)
     before = len(backend.cached_functions())
     found = in_turn(ways, options.rounds)
-    invalid, cut, number = 0, 0, 0
-    for schema in random.Random(8).sample(schemas, min(options.strict, len(schemas))):
-        for seed in range(options.answers):
-            asked = GenerationOptions(
-                max_new_tokens=300, temperature=1.0, seed=seed, grammar=Grammar.json_schema(schema)
-            )
-            result = backend.generate(PACKAGED_MODEL, "Write JSON.", asked, cache_salt="grammar")
-            number += 1
-            cut += result.finish != "eos"
-            if result.finish == "eos":
-                invalid += not jsonschema.Draft202012Validator(schema).is_valid(
-                    json.loads(result.text)
-                )
+    chosen = random.Random(8).sample(schemas, min(options.strict, len(schemas)))
+
+    def answer(asked: tuple[Any, int]) -> bool | None:
+        """Whether an answer is valid; None where it has no end."""
+        schema, seed = asked
+        grammar = Grammar.json_schema(schema)
+        sampled = GenerationOptions(max_new_tokens=300, temperature=1.0, seed=seed, grammar=grammar)
+        result = backend.generate(PACKAGED_MODEL, "Write JSON.", sampled, cache_salt="grammar")
+        return _is_valid(schema, result.text) if result.finish == "eos" else None
+
+    with ThreadPoolExecutor(MAX_ROWS) as clients:
+        pairs = [(schema, seed) for schema in chosen for seed in range(options.answers)]
+        valid = list(clients.map(answer, pairs))
+    number, invalid, cut = len(valid), valid.count(False), valid.count(None)
     compiled = len(backend.cached_functions()) - before
     backend.close()
     yield (

@@ -8,21 +8,19 @@ Knows their names, types and documentation. Must not know the page's components.
 import inspect
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 import gradio as gr
 from gradio_client.utils import is_file_obj_with_meta
 
 from playground.api.engine_endpoints import add_engine_endpoints, published
+from playground.context.page_context import PageContext
 from playground.context.runs import BETWEEN_UPDATES_S
 from playground.tabs.compare.baselines_report import claim
 from playground.tabs.compare.runs import baselines_run
 from xla_backend import GenerationOptions, InvalidRequest, Prompt, question
 from xla_backend.baselines.comparison import CACHED_CALLS
 from xla_backend.interface.options import OPTIONS, WINDOW_TOKENS
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _SAID = {
     "prompt": "The text to continue; for T5 models, the text to answer, including the task.",

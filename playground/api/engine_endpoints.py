@@ -10,19 +10,18 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.context.runs import UNEXPECTED
 from playground.tabs.inside.functions import NO_STORE, check_own
 from playground.tabs.shapes.shapes import survey
 from playground.ui.components import BESIDE_THE_ENGINE
 from xla_backend import BackendError, BucketRules, CacheKey, InvalidRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 MAX_SHAPES = 200
 
@@ -35,28 +34,28 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         def endpoint(*values: Any) -> Iterator[Any]:
-            try:
+            with _errors_as_sentences():
                 yield from function(*values)
-            except Exception as error:
-                raise _to_error(error) from error
     else:
 
         @functools.wraps(function)
         def endpoint(*values: Any) -> Any:
-            try:
+            with _errors_as_sentences():
                 return function(*values)
-            except Exception as error:
-                raise _to_error(error) from error
 
     return endpoint
 
 
-def _to_error(error: Exception) -> gr.Error:
+@contextmanager
+def _errors_as_sentences() -> Iterator[None]:
     # Only the text of a gr.Error reaches the caller.
-    if isinstance(error, BackendError):
-        return gr.Error(str(error), print_exception=False)
-    logger.error("An endpoint failed unexpectedly", exc_info=error)
-    return gr.Error(UNEXPECTED, print_exception=False)
+    try:
+        yield
+    except BackendError as error:
+        raise gr.Error(str(error), print_exception=False) from error
+    except Exception as error:
+        logger.exception("An endpoint failed unexpectedly")
+        raise gr.Error(UNEXPECTED, print_exception=False) from error
 
 
 def add_engine_endpoints(page: "PageContext") -> None:

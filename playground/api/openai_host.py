@@ -3,20 +3,16 @@
 Knows the page's queue, models and limits, which also apply here. Must not know the protocol.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from starlette.requests import Request
+
+from playground.context.page_context import PageContext
 from playground.context.waiting_line import ALONE
+from xla_backend import GenerationOptions, ModelInfo, Prompt
 from xla_backend.openai_api.host import Host, Turn
 from xla_backend.rows.scheduler import MAX_AT_ONCE
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from playground.context.page_context import PageContext
-    from xla_backend import GenerationOptions, ModelInfo, Prompt
 
 
 class OpenAiHost(Host):

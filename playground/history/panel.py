@@ -3,16 +3,15 @@
 Knows the components and what each event does to the records. Must not know how records look.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from playground.context.draft import Draft
+from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.history import records, records_file
 from playground.history.records import Record
@@ -22,9 +21,6 @@ from playground.ui import quantities
 from playground.ui.families import model_name
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
 from xla_backend.interface.options import OPTIONS
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _FULL = (
     "This browser has no room for more runs, or stores nothing for this page: they are lost when "
@@ -92,8 +88,12 @@ class HistoryPanel:
             **ui.QUIET,
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
         self.upload.upload(self._import, [self.upload, runs], changed, **ui.QUIET)
-        for button, export in ((self.csv, _csv), (self.json, _json)):
-            ui.save_file(button, self._made, runs, self.notice, export)
+        name = "xla-playground-runs"
+        for button, *file in (
+            (self.csv, _csv, f"{name}.csv", "text/csv;charset=utf-8"),
+            (self.json, _json, f"{name}.json", "application/json"),
+        ):
+            ui.save_file(button, self._made, runs, self.notice, *file)
 
     def _changed(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records; `message` is a notice in HTML."""
@@ -210,16 +210,12 @@ def _imported(added: int, readable: int, unreadable: int) -> str:
     return sentence
 
 
-def _csv(value: Any) -> ui.File | None:
-    if not (runs := records.readable(value)):
-        return None
+def _csv(value: Any) -> str:
+    runs = records.readable(value)
     # Without the byte order mark, Excel does not recognise UTF-8.
-    text = "\ufeff" + records_file.to_csv(runs)
-    return {"name": "xla-playground-runs.csv", "type": "text/csv;charset=utf-8", "text": text}
+    return "\ufeff" + records_file.to_csv(runs) if runs else ""
 
 
-def _json(value: Any) -> ui.File | None:
-    if not (runs := records.readable(value)):
-        return None
-    text = records_file.to_json(runs, datetime.now(UTC))
-    return {"name": "xla-playground-runs.json", "type": "application/json", "text": text}
+def _json(value: Any) -> str:
+    runs = records.readable(value)
+    return records_file.to_json(runs, datetime.now(UTC)) if runs else ""

@@ -4,8 +4,6 @@ Knows which parts of a run are stored, how much a browser can store, and that a 
 may send anything. Must not know components, events or HTML.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any

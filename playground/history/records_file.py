@@ -3,8 +3,6 @@
 Knows both formats and what must not be in them. Must not know components or events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -47,7 +45,8 @@ def from_json(data: bytes) -> tuple[list[Record], int]:
     """
     entries = FILE.read(data).get("runs")
     entries = entries if isinstance(entries, list) else []
-    runs = [run for run in map(_checked, entries) if run is not None]
+    unpinned = ({**entry, "pinned": 0} for entry in entries if isinstance(entry, Mapping))
+    runs = [run for run in map(records.checked, unpinned) if run is not None]
     if not runs:
         raise InvalidRequest(
             "None of the runs in the file can be read; were they edited? Nothing was changed."
@@ -55,10 +54,6 @@ def from_json(data: bytes) -> tuple[list[Record], int]:
             else "The file has no runs. Nothing was changed."
         )
     return runs, len(entries) - len(runs)
-
-
-def _checked(entry: object) -> Record | None:
-    return records.checked({**entry, "pinned": 0}) if isinstance(entry, Mapping) else None
 
 
 def _portable(run: Record) -> dict[str, Any]:

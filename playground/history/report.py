@@ -3,8 +3,6 @@
 Knows how a record is shown. Must not know where records are stored, components or events.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -65,7 +63,7 @@ def timeline(runs: Sequence[Record]) -> h.Node:
             max(run["timing"]["total_s"], 1e-6),
             CacheOutcome(run["cache"]),
             f"Run {run['run']}: {run['cache'].upper()}, "
-            f"{quantities.seconds(run['timing']['total_s'])}, {_shape(run)}",
+            f"{quantities.seconds(run['timing']['total_s'])}, {CacheKey(**run['key'])}",
         )
         for run in ordered
     ]
@@ -74,7 +72,7 @@ def timeline(runs: Sequence[Record]) -> h.Node:
         "Time of each run, first to last",
         f"{len(series)} runs, from {quantities.seconds(min(dot.value for dot in series))} to "
         f"{quantities.seconds(max(dot.value for dot in series))}; the table below has all values",
-        _axis_seconds,
+        lambda value: f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms",
         is_logarithmic=True,
     )
 
@@ -203,12 +201,8 @@ def _details(run: Record) -> h.Element:
     return h.details[
         h.summary["Details"],
         figures(metrics, "run-metrics"),
-        h.div(".run-whole", dir="auto")[_story(run)],
+        h.div(".run-whole", dir="auto")[_given_and_new(_given(run), run["text"])],
     ]
-
-
-def _story(run: Record) -> h.Node:
-    return _given_and_new(_given(run), run["text"])
 
 
 def _given(run: Record) -> str:
@@ -232,14 +226,6 @@ def _short(text: str, most: int = _MAX_CHARACTERS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _shape(run: Record) -> str:
-    return str(CacheKey(**run["key"]))
-
-
-def _axis_seconds(value: float) -> str:
-    return f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms"
-
-
 def _phase(name: str) -> Callable[[Record], str]:
     def reads(run: Record) -> str:
         value = run["timing"][f"{name}_s"]
@@ -258,24 +244,18 @@ def _option(name: str) -> Callable[[Record], str]:
     return reads
 
 
-def _first_call(run: Record) -> str:
-    return quantities.seconds(sum(run["first_call"].values()))
-
-
-def _shape_asked_for(run: Record) -> str:
-    return sizes(CacheKey(**run["requested_key"])) + (", exact" if run["exact_key"] else "")
-
-
 _METRICS: dict[str, Callable[[Record], str]] = {
     "Model": lambda run: model_name(run["model"]),
     "System prompt": lambda run: run["system"] or "–",
     "Shape": lambda run: sizes(CacheKey(**run["key"])),
-    "Shape asked for": _shape_asked_for,
+    "Shape asked for": lambda run: (
+        sizes(CacheKey(**run["requested_key"])) + ", exact" * run["exact_key"]
+    ),
     "End to end": lambda run: quantities.seconds(run["timing"]["total_s"]),
     "TTFT": lambda run: quantities.seconds_or_dash(run["ttft_s"]),
     "TPOT": lambda run: quantities.seconds_or_dash(run["tpot_s"]),
     **{PHASE_NAMES[name]: _phase(name) for name in PHASES},
-    "First call of the shape": _first_call,
+    "First call of the shape": lambda run: quantities.seconds(sum(run["first_call"].values())),
     "Loading the model": lambda run: (
         quantities.seconds(run["load_s"]) if run["load_s"] > 0.0005 else "–"
     ),

@@ -6,20 +6,14 @@ Without that, an idle page kept half a core of its visitor's computer busy with 
 a second. Must not know what the modes show.
 """
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from playground.context.page_context import PageContext
 from playground.context.status_line import AT_REST
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from playground.context.page_context import PageContext
 
 
 def changes_route(page: PageContext) -> Route:

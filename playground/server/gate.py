@@ -18,6 +18,9 @@ from urllib.parse import parse_qs
 
 from gradio.route_utils import FnIndexInferError
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from playground.context.runs import UNEXPECTED
@@ -98,7 +101,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send, scope)
+        answer = _Answer(scope, receive, send)
         try:
             if not await self._is_answered(scope, receive, answer):
                 most = most_bytes(scope["path"])
@@ -117,12 +120,12 @@ class Gate:
         """Answers requests that do not reach the app; returns whether it did."""
         path = scope["path"]
         if self._password is not None and not _OPEN.fullmatch(path):
-            headers, address = _headers(scope), self._address(scope)
-            if not self._password.is_shown(headers, address):
+            address = self._address(scope)
+            if not self._password.is_shown(Headers(scope=scope), address):
                 if self._password.guesses_too_often(address):
                     await answer.tell(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
                 elif path == "/" and scope["method"] in ("GET", "HEAD"):
-                    await answer.page(401, login_page(_query(scope)))
+                    await answer.send(HTMLResponse(login_page(_query(scope)), 401))
                 else:
                     await answer.tell(401, _NO_PASSWORD)
                 return True
@@ -130,7 +133,7 @@ class Gate:
             await self._log_in(scope, receive, answer)
             return True
         if path == _SUMMARY and scope["method"] == "GET":
-            await answer.send(200, b'{"functions":{}}', {})
+            await answer.send(JSONResponse({"functions": {}}))
             return True
         if _CLOSED.match(path):
             await answer.tell(404, _NOT_THERE)
@@ -153,39 +156,40 @@ class Gate:
     async def _log_in(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Handles the form of `login_page`, or of `gradio_client`, which has the same names."""
         assert self._password is not None
-        headers, address = _headers(scope), self._address(scope)
+        headers, address = Headers(scope=scope), self._address(scope)
         wants_page = "text/html" in headers.get("accept", "")
         if scope["method"] != "POST":
-            await answer.page(200, login_page(_query(scope)))
+            await answer.send(HTMLResponse(login_page(_query(scope))))
             return
-        form = parse_qs((await _body(counted(scope, receive, 10_000))).decode("utf-8", "replace"))
+        sent = await Request(scope, counted(scope, receive, 10_000)).body()
+        form = parse_qs(sent.decode("utf-8", "replace"))
         if self._password.is_right(form.get("password", [""])[0], address):
             scheme = headers.get("x-forwarded-proto", scope.get("scheme", ""))
             cookie = self._password.cookie(is_https=scheme == "https")
+            opened: Response = JSONResponse({"success": True})
             if wants_page:
-                next_page = f"./{_query(scope)}"
-                await answer.send(303, b"", {"location": next_page, "set-cookie": cookie})
-            else:
-                await answer.send(200, b'{"success":true}', {"set-cookie": cookie})
+                opened = Response(status_code=303, headers={"location": f"./{_query(scope)}"})
+            opened.headers["set-cookie"] = cookie
+            await answer.send(opened)
             return
         too_often = self._password.guesses_too_often(address)
         problem = _WAIT if too_often else "This is not the password."
         status = 429 if too_often else 401
         if wants_page:
-            await answer.page(status, login_page(_query(scope), problem))
+            await answer.send(HTMLResponse(login_page(_query(scope), problem), status))
         else:
             await answer.tell(status, problem)
 
     def _address(self, scope: Scope) -> str:
-        forwarded = _headers(scope).get("x-forwarded-for", "") if self._behind_proxy else ""
+        forwarded = Headers(scope=scope).get("x-forwarded-for", "") if self._behind_proxy else ""
         return forwarded.partition(",")[0].strip() or (scope.get("client") or ("",))[0]
 
 
 class _Answer:
     """The answer to one request."""
 
-    def __init__(self, send: Send, scope: Scope) -> None:
-        self._send = send
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
         self._has_started = False
         self._is_run = scope["path"].startswith((f"{_API}/run/", f"{_API}/api/"))
         self._is_for_api = is_for_api(scope["path"])
@@ -206,7 +210,7 @@ class _Answer:
             if b'"error":null' in message["body"]:
                 await self.tell(500, UNEXPECTED)
             else:
-                await self.send(400, message["body"], {})
+                await self.send(Response(message["body"], 400, media_type="application/json"))
             return
         self._has_started = True
         await self._send(message)
@@ -218,28 +222,18 @@ class _Answer:
         """
         if self._is_for_api:
             code = "invalid_api_key" if status == 401 else None
-            body = error_body(status, sentence, code).encode()
+            body = error_body(status, sentence, code)
         else:
-            body = json.dumps({"detail": sentence}, ensure_ascii=False).encode()
-        await self.send(status, body, headers or {})
+            body = json.dumps({"detail": sentence}, ensure_ascii=False)
+        await self.send(Response(body, status, headers, "application/json"))
 
-    async def page(self, status: int, html: str) -> None:
-        await self.send(status, html.encode(), {"content-type": "text/html; charset=utf-8"})
-
-    async def send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        if self._has_started:
-            return
-        named = {
-            "content-type": "application/json",
-            "content-length": str(len(body)),
-            "cache-control": "no-store",
-            "x-content-type-options": "nosniff",
-            **headers,
-        }
-        pairs = [(name.encode(), value.encode()) for name, value in named.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
-        await self._send({"type": "http.response.body", "body": body})
-        self._has_started = True
+    async def send(self, response: Response) -> None:
+        """Sends an answer that no cache may keep, unless the app has begun to answer."""
+        if not self._has_started:
+            response.headers["cache-control"] = "no-store"
+            response.headers["x-content-type-options"] = "nosniff"
+            self._has_started = True
+            await response(self._scope, self._receive, self._send)
 
 
 def most_bytes(path: str) -> int:
@@ -263,21 +257,6 @@ def takes_a_file(path: str) -> bool:
     return path.rstrip("/") in (f"{_API}/upload", f"{PATH}/audio/transcriptions")
 
 
-async def _body(receive: Receive) -> bytes:
-    whole = b""
-    while True:
-        message = await receive()
-        whole += message.get("body", b"")
-        if not message.get("more_body"):
-            return whole
-
-
 def _query(scope: Scope) -> str:
     query: bytes = scope.get("query_string", b"")
     return f"?{query.decode('latin-1')}" if query else ""
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    return {
-        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-    }

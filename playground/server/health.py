@@ -4,18 +4,14 @@ Knows the state of the engine's process and of the queue. Must not know addresse
 about a visitor, because this address needs no password.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from playground.context.waiting_line import WaitingLine
+from xla_backend import ServedBackend
 from xla_backend.process import memory
 from xla_backend.process.backend_process import BackendProcess
-
-if TYPE_CHECKING:
-    from playground.context.waiting_line import WaitingLine
-    from xla_backend import ServedBackend
 
 _NOT_THERE = ("starting", "stopped")
 

@@ -3,8 +3,6 @@
 Knows HTML. Must not know the password, nor who asks.
 """
 
-from __future__ import annotations
-
 import htpy as h
 from markupsafe import Markup
 

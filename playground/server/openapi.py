@@ -5,8 +5,6 @@ description lacks. FastAPI describes the API at `/v1`. Must not know what an end
 docstring says so.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ Knows the password, its cookie, and how often somebody may guess. Must not know 
 Nothing here is ever logged.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hmac
@@ -13,7 +11,8 @@ import secrets
 import time
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
+
+from starlette.requests import cookie_parser
 
 COOKIE = "xla-playground"
 TRIES = 10
@@ -38,9 +37,8 @@ class Password:
             headers: by lower-case name.
             address: of the client.
         """
-        if (given := _cookie(headers.get("cookie", ""))) is not None and hmac.compare_digest(
-            given.encode(), self._token.encode()
-        ):
+        given = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+        if hmac.compare_digest(given.encode(), self._token.encode()):
             return True
         password = _authorization(headers.get("authorization", ""))
         return password is not None and self.is_right(password, address)
@@ -71,14 +69,6 @@ class Password:
         """
         reach = "SameSite=None; Secure; Partitioned" if is_https else "SameSite=Lax"
         return f"{COOKIE}={self._token}; Path=/; HttpOnly; {reach}"
-
-
-def _cookie(header: str) -> str | None:
-    try:
-        morsel = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return None
-    return morsel.value if morsel else None
 
 
 def _authorization(header: str) -> str | None:

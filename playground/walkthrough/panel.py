@@ -1,19 +1,19 @@
-"""A walkthrough where it is shown: its button, and its panel.
+"""The components of a walkthrough: its button and its panel.
 
 Knows the components and what each event does to them. Must not know how anything looks, nor how it
 is measured.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 from gradio.blocks import Block
 
+from playground.context.page_context import PageContext
+from playground.context.request_fields import Asked
 from playground.ui.components import FOLLOWING, QUIET, Updates, html, notice
 from playground.ui.option_controls import labelled
 from playground.ui.report_parts import queued
@@ -21,13 +21,9 @@ from playground.walkthrough.report import walkthrough_report
 from playground.walkthrough.runs import Walkthrough, walkthrough_of
 from xla_backend import BackendError
 
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import Asked
-
 
 class WalkthroughPanel:
-    """The mode builds the parts, each in its place, and connects them last.
+    """The mode builds the parts in their places, and then connects them.
 
     Attributes:
         button: starts a walkthrough.
@@ -118,7 +114,7 @@ class WalkthroughPanel:
             if not stopped:
                 self._took_s[run.model] = time.perf_counter() - began
         remark = "Stopped. What was measured stays." if stopped else ""
-        is_empty = not run.results  # then what was there comes back
+        is_empty = not run.results  # then the earlier content comes back
         yield {
             self._panel: self._at_rest
             if is_empty

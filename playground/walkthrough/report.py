@@ -4,11 +4,8 @@ Knows how to explain the results to a visitor who has never heard of tracing. Mu
 components, events or how it was measured. The headline divides the numbers shown at the bars.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import htpy as h
 
@@ -20,12 +17,10 @@ from playground.ui.markup import remarks, rendered, with_note
 from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import phase_names
 from playground.walkthrough.runs import Step, Walkthrough
+from playground.walkthrough.stored import Stored
 from xla_backend import CacheOutcome, GenerationResult
 from xla_backend.interface.prompt import last_text
 from xla_backend.interface.timing import PHASES
-
-if TYPE_CHECKING:
-    from playground.walkthrough.stored import Stored
 
 NAMES = {
     Step.FIRST: "First call",
@@ -74,7 +69,7 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> h.N
 
 @rendered
 def stored_report(stored: Stored) -> h.Node:
-    """The panel of a walkthrough that was measured elsewhere, and where."""
+    """The panel of a stored walkthrough, with its machine."""
     measured = f"Measured on {stored.machine}, {stored.day}."
     return h.div(".stored")[walkthrough_report(stored.run, is_busy=False, remark=measured)]
 
@@ -86,7 +81,7 @@ def _typical(results: Sequence[GenerationResult]) -> GenerationResult:
 
 
 def _headline(first: GenerationResult | None, again: GenerationResult | None) -> str:
-    """How much the compiled function saves; empty if unknown."""
+    """The saving of the compiled function; empty if unknown."""
     if first is None or again is None:
         return ""
     if (first.cache, again.cache) != (CacheOutcome.MISS, CacheOutcome.HIT):
@@ -151,7 +146,7 @@ def _column(
 
 
 def _sentence(step: Step, call: GenerationResult) -> str:
-    """What happened, as the engine reported it."""
+    """The outcome that the engine reported."""
     made = quantities.seconds(call.timing.trace_s + call.timing.compile_s)
     happened = {
         CacheOutcome.MISS: f"Traced and compiled: {made}. Paid once per shape.",

@@ -8,8 +8,6 @@ starts cold and changes no other functions. Both import TensorFlow at once, befo
 measured. The second one loads the model when the first has ended.
 """
 
-from __future__ import annotations
-
 import tempfile
 import threading
 import time
@@ -17,9 +15,10 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, wait
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from playground.context.measuring import TICK_S, MeasuringRun, check_answerable, registry_of
+from playground.context.page_context import PageContext
 from xla_backend import (
     BackendError,
     BucketRules,
@@ -28,13 +27,11 @@ from xla_backend import (
     EngineStopped,
     GenerationOptions,
     GenerationResult,
+    Prompt,
+    ServedBackend,
 )
+from xla_backend.checkpoints.models import Registry
 from xla_backend.process.backend_process import BackendProcess
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend import Prompt, ServedBackend
-    from xla_backend.checkpoints.models import Registry
 
 REPEATS = 3
 """Calls of the same request after the first."""
@@ -69,7 +66,7 @@ class Walkthrough(MeasuringRun):
         has_begun: whether it has started, with the engine idle.
         results: of each step's finished calls.
         current: the present step; None before the first one, and after the last.
-        current_s: seconds that it has taken so far, including loading the model.
+        current_s: its seconds so far, including loading the model.
         status: of the working process.
     """
 
@@ -175,7 +172,7 @@ class Walkthrough(MeasuringRun):
     def _wait_for(
         self, engine: BackendProcess, work: Callable[[], Answer]
     ) -> Generator[None, None, Answer]:
-        """The work's result; yields until it is done."""
+        """The result of `work`; yields until it is done."""
         future: Future[Answer] = Future()
         # Not an executor: Python would wait for its threads at its end.
         threading.Thread(target=_fulfil, args=(future, work), daemon=True).start()
@@ -196,7 +193,7 @@ def walkthrough_of(
     """The walkthrough of a request, not started.
 
     Raises:
-        InvalidRequest, ModelUnavailable: the request is at fault.
+        InvalidRequest, ModelUnavailable: the request is invalid.
     """
     check_answerable(page, model, prompt, options)
     first, smaller = requests_for(options)

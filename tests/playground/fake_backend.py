@@ -54,7 +54,6 @@ from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.decisions import Decision, Decisions
-from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import SpeechRequest, TextRequest
@@ -447,6 +446,8 @@ class FakeBackend(Script, ServedBackend):
             raise InvalidRequest("The prompt is empty.")
         said += [question.asked("") for question in request.questions]
         tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
+        if isinstance(prompt, TokenIds):
+            tokens = len(prompt.ids)
         if request.questions:
             return self._predict(model, pool_key(CONTEXT_LENGTH), tokens)
         room, new_tokens = CONTEXT_LENGTH - tokens, options.max_new_tokens
@@ -477,12 +478,10 @@ class FakeBackend(Script, ServedBackend):
             exact_key,
         )
 
-    def compare_function(
-        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
-    ) -> FunctionComparison:
-        request = FunctionRequest(function, batch_size, pad, calls)
-        self.raise_error(function)
-        place = function, request.rows
+    def compare(self, request: FunctionRequest) -> FunctionComparison:
+        batch_size = request.batch_size
+        self.raise_error(request.function)
+        place = request.function, request.rows
         before = self._shapes.get(place)
         sizes = {batch_size} | set(before.batch_sizes if before else ())
         self._shapes[place] = StoredKey(*place, tuple(sorted(sizes)), NO_PHASES, NO_PHASES)

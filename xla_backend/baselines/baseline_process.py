@@ -19,19 +19,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from xla_backend.baselines import mistral_folder
 from xla_backend.baselines.comparison import (
     OF_TRANSFORMERS,
     Baseline,
     BaselineJob,
     BaselineResult,
-    MistralJob,
     Stage,
 )
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, reporting_errors
 from xla_backend.engine.importing import import_engine
+from xla_backend.interface.buckets import BucketRules
 from xla_backend.interface.errors import ModelUnavailable
 
 if TYPE_CHECKING:
@@ -53,17 +52,12 @@ def main() -> None:
         channel.send(("chunk", None, stage))
 
     with reporting_errors(channel):
-        if isinstance(job, MistralJob):
-            tell("loading")
-            mistral_folder.write(job.registry.locate(job.model), job.folder)
-            channel.send(("result", None, None))
-        else:
-            measure = _transformers if job.baseline in OF_TRANSFORMERS else _engine
-            first, repeat = measure(job, tell)
-            channel.send(("result", None, first))
-            while True:
-                asked.get()
-                channel.send(("result", None, repeat()))
+        measure = _transformers if job.baseline in OF_TRANSFORMERS else _engine
+        first, repeat = measure(job, tell)
+        channel.send(("result", None, first))
+        while True:
+            asked.get()
+            channel.send(("result", None, repeat()))
     end(channel)
 
 
@@ -85,7 +79,7 @@ def _engine(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
         if is_first and status.state in stages:
             tell(stages[status.state])
 
-    backend = Backend(job.registry, job.rules, on_status, store=job.store)
+    backend = Backend(job.registry, on_status=on_status, store=job.store)
     backend.load(job.model)
     load_s = time.perf_counter() - start
 
@@ -207,7 +201,7 @@ def _lengths(job: BaselineJob, files: ModelFiles) -> tuple[int, int]:
 
     tokenizer = Tokenizer.load(files.folder)
     tokens = len(encode_prompt(tokenizer, job.prompt, files.info))
-    key = job.rules.key_for(
+    key = BucketRules().key_for(
         tokens, job.options.num_beams, job.options.max_new_tokens, files.info.context_length
     )
     return tokens, key.padded_length

@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -24,9 +24,9 @@ from xla_backend.baselines import overlay
 from xla_backend.baselines.overlay import BaselineMissing
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import Registry, folder_info
+from xla_backend.child_process import calling
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess, search_path
 from xla_backend.compilation.startup import ENVIRONMENT
-from xla_backend.interface.buckets import BucketRules
 from xla_backend.interface.errors import EngineStopped, InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import CacheOutcome
@@ -43,6 +43,7 @@ TICK_S = 0.5
 """Seconds between reports of progress."""
 
 MODULE = "xla_backend.baselines.baseline_process"
+WRITES_MISTRAL = "xla_backend.baselines.mistral_folder:write"
 
 Stage = Literal["importing", "loading", "tracing", "compiling", "running", "cached"]
 
@@ -78,18 +79,8 @@ class BaselineJob:
     prompt: str
     options: GenerationOptions
     registry: Registry
-    rules: BucketRules
     store: str
     started: float
-
-
-@dataclass(frozen=True)
-class MistralJob:
-    """Write a model's files as Mistral's, for the baselines of Transformers."""
-
-    model: str
-    registry: Registry
-    folder: Path
 
 
 @dataclass(frozen=True)
@@ -98,13 +89,12 @@ class BaselineProgress:
 
     Attributes:
         stage: what it does; the last stage is the repeated calls.
-        stage_s, baseline_s: seconds since the start of the stage and of the baseline.
+        baseline_s: seconds since its start.
         calls: how many repeated calls are done.
     """
 
     baseline: Baseline
     stage: Stage
-    stage_s: float
     baseline_s: float
     calls: int
 
@@ -214,7 +204,6 @@ class BaselineComparison:
         baselines: Sequence[Baseline] = tuple(Baseline),
         cached_calls: float = CACHED_CALLS,
         registry: Registry | None = None,
-        rules: BucketRules = BucketRules(),  # noqa: B008 (immutable)
     ) -> None:
         """Iterating runs it.
 
@@ -226,7 +215,6 @@ class BaselineComparison:
             cached_calls: how many times each baseline repeats the request after its first call,
                 within `CALLS_BUDGET_S`.
             registry: the models that may be loaded; None for the default ones.
-            rules: how lengths are rounded up, for this engine and for the guide's padding.
 
         Raises:
             InvalidRequest: the options sample or are not Transformers', or there are too few or too
@@ -262,7 +250,6 @@ class BaselineComparison:
         self.failures: dict[Baseline, str] = {}
         self.is_over = False
         self._registry = Registry() if registry is None else registry
-        self._rules = rules
         self._lock = threading.Lock()
         self._processes: dict[Baseline, ChildProcess] = {}
         self._stopped = False
@@ -330,12 +317,12 @@ class BaselineComparison:
                 mistral = Path(folder, "mistral")
                 job = replace(job, model=str(mistral), registry=Registry(hub_models=()))
                 if not mistral.exists():
-                    files = MistralJob(self.model, self._registry, mistral)
-                    self._start(baseline, files, ENVIRONMENT)
+                    written = self.model, self._registry, mistral
+                    self._start(baseline, lambda: calling.started(WRITES_MISTRAL, *written))
                     yield from self._answer(baseline, "importing")
                     with self._lock:
                         self._processes.pop(baseline).end(CLOSE_S)
-            self._start(baseline, job, variables)
+            self._start(baseline, lambda: ChildProcess(MODULE, job, variables))
             self.results[baseline] = yield from self._answer(baseline, "importing")
         except ModelUnavailable as error:
             if job.model == self.model:  # the request itself cannot be served
@@ -347,7 +334,7 @@ class BaselineComparison:
         for number in range(self.cached_calls):
             now = time.perf_counter()
             if due := [each for each in self.results if self._is_due(each)]:
-                yield BaselineProgress(due[0], "cached", 0.0, now - self._since, number)
+                yield BaselineProgress(due[0], "cached", now - self._since, number)
                 time.sleep(SETTLE_S)
             for baseline in due:
                 yield from self._noted(baseline, self._repeat(baseline, number))
@@ -366,13 +353,11 @@ class BaselineComparison:
         info = listed.get(self.model) or folder_info(self.model)
         return info.model_type in rotary_form.MODEL_TYPES
 
-    def _start(
-        self, baseline: Baseline, job: BaselineJob | MistralJob, variables: dict[str, str]
-    ) -> None:
+    def _start(self, baseline: Baseline, start: Callable[[], ChildProcess]) -> None:
         with self._lock:
             if self._stopped:
                 raise EngineStopped("It was stopped.")
-            self._processes[baseline] = ChildProcess(MODULE, job, variables)
+            self._processes[baseline] = start()
         self._since = time.perf_counter()
 
     def _answer(
@@ -384,7 +369,7 @@ class BaselineComparison:
             InvalidRequest, ModelUnavailable: the request cannot be served.
             EngineStopped: it failed, or its process was ended.
         """
-        process, since = self._processes[baseline], time.perf_counter()
+        process = self._processes[baseline]
         while True:
             try:
                 kind, _, value = process.receive(TICK_S)
@@ -398,9 +383,8 @@ class BaselineComparison:
                     raise value
                 if kind == "result":
                     return value
-                stage, since = value, time.perf_counter()
-            now = time.perf_counter()
-            yield BaselineProgress(baseline, stage, now - since, now - self._since, calls)
+                stage = value
+            yield BaselineProgress(baseline, stage, time.perf_counter() - self._since, calls)
 
     def _end_processes(self) -> None:
         with self._lock:
@@ -415,7 +399,6 @@ class BaselineComparison:
             self.prompt,
             self.options,
             self._registry,
-            self._rules,
             store,
             time.perf_counter(),
         )

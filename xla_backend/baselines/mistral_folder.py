@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from xla_backend.checkpoints.models import ModelFiles
+from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import SAFETENSORS, read_weights
 from xla_backend.interface.errors import ModelUnavailable
@@ -30,14 +30,15 @@ _SIZES = (
 _TOKENS = ("bos_token_id", "eos_token_id")
 
 
-def write(files: ModelFiles, folder: Path) -> None:
-    """Writes config, tokenizer and float32 weights.
+def write(model: str, registry: Registry, folder: Path) -> None:
+    """Writes config, tokenizer and float32 weights of a model.
 
     Raises:
         ModelUnavailable: TensorFlow has no class for the model, or its weights are damaged.
     """
     from safetensors.numpy import save_file
 
+    files = registry.locate(model)
     config = files.config.to_dict()
     if missing := _differences(config):
         raise ModelUnavailable(f"TensorFlow has no class for {missing}; this engine needs none.")

@@ -6,16 +6,14 @@ the file each time.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
 import logging
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from xla_backend.compilation.store import write_whole
 from xla_backend.interface.results import ModelInfo
 
 FILE_NAME = "added_models.json"
@@ -51,21 +49,9 @@ class AddedModels:
         Raises:
             OSError: the file cannot be written.
         """
-        self._write([*(i for i in self.read().values() if i.name != info.name), info])
-
-    def _write(self, infos: list[ModelInfo]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        infos = [*(i for i in self.read().values() if i.name != info.name), info]
         text = json.dumps([dataclasses.asdict(info) for info in infos], indent=1)
-        # Written to another file and renamed: another process may be reading.
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{FILE_NAME}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).replace(self.path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        write_whole(self.path, text.encode())
 
 
 @functools.cache

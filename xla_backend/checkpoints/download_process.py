@@ -6,16 +6,12 @@ client cannot be stopped inside a process, because parts of it are not Python.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from xla_backend.checkpoints.hub import Download
 from xla_backend.checkpoints.models import Registry
-from xla_backend.child_process.channel import Channel
-from xla_backend.child_process.child_side import connect, end, first_line
-from xla_backend.child_process.parent_side import ChildProcess
+from xla_backend.child_process import calling
+from xla_backend.child_process.child_side import first_line
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.results import ModelInfo
 
@@ -36,7 +32,7 @@ class DownloadProcess:
         self.info: ModelInfo | None = None
         self._name = name
         self._is_cancelled = False
-        self._process = ChildProcess("xla_backend.checkpoints.download_process", name, {})
+        self._process = calling.started(f"{__name__}:download", name, tells=True)
 
     def __iter__(self) -> Iterator[Download]:
         """Its progress, twice a second.
@@ -69,29 +65,15 @@ class DownloadProcess:
         self._process.kill()
 
 
-def main() -> None:
-    """Downloads the model named by the first message."""
-    channel, name = connect()
-    threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
+def download(tell: Callable[[Download], None], name: str) -> ModelInfo:
+    """Downloads a model in this process.
+
+    Raises:
+        ModelUnavailable: what `Registry.locate` raises, or the download failed.
+    """
     try:
-        files = Registry([name], allow_folders=False).locate(
-            name, lambda download: channel.send(("chunk", None, download))
-        )
-        channel.send(("result", None, files.info))
-    except ModelUnavailable as error:
-        channel.send(("error", None, error))
+        return Registry([name], allow_folders=False).locate(name, tell).info
+    except ModelUnavailable:
+        raise
     except Exception as error:
-        sentence = f"{name} cannot be downloaded: {first_line(error)}"
-        channel.send(("error", None, ModelUnavailable(sentence)))
-    end(channel)
-
-
-def _end_with_parent(channel: Channel) -> None:
-    """Ends this process with its parent: the download could go on for hours."""
-    with contextlib.suppress(EOFError, OSError):
-        channel.receive()
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    main()
+        raise ModelUnavailable(f"{name} cannot be downloaded: {first_line(error)}") from error

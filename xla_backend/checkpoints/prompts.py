@@ -131,16 +131,20 @@ def check_drafts(info: ModelInfo, options: GenerationOptions) -> None:
 
 
 def key_for(
-    rules: BucketRules, info: ModelInfo, prompt_tokens: int, request: TextRequest
+    rules: BucketRules,
+    info: ModelInfo,
+    prompt_tokens: int,
+    request: TextRequest,
+    has_pool: bool = True,
 ) -> CacheKey:
-    """The exact cache key of a request.
+    """The exact cache key of a request; `has_pool` is whether the model can have one here.
 
     Raises:
         InvalidRequest: as for `check_drafts`, or no row can follow the requested grammar.
     """
     options = request.options
     check_drafts(info, options)
-    if is_pooled(info, request):
+    if has_pool and is_pooled(info, request):
         assert info.context_length is not None, "is_pooled"
         return pool_key(info.context_length, options.prompt_lookup_num_tokens)
     if options.grammar or request.questions:

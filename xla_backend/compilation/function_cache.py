@@ -125,20 +125,19 @@ class FunctionCache(Generic[Function]):
         with self._lock:
             return {size for of, other, size in self._slots if (of, other) == (model, key)}
 
-    def cached_functions(self, model: str | None = None) -> list[CacheEntry]:
-        """All entries, or one model's, in the order of their first calls."""
+    def cached_functions(self) -> list[CacheEntry]:
+        """All entries, in the order of their first calls."""
         with self._lock:
             return [
                 CacheEntry(
-                    model=of,
+                    model=model,
                     key=key,
                     first_call=slot.first_call,
                     hits=slot.hits,
                     cached=self._summary(slot),
                     batch_size=batch_size,
                 )
-                for (of, key, batch_size), slot in self._slots.items()
-                if model is None or of == model
+                for (model, key, batch_size), slot in self._slots.items()
             ]
 
     @staticmethod

@@ -124,12 +124,12 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._set_aside(path, f"it cannot be read ({error})")
+            self.set_aside(name, f"it cannot be read ({error})")
             return None
         try:
             entry = _unpack(content, name)
         except (ValueError, KeyError, TypeError) as error:
-            self._set_aside(path, str(error))
+            self.set_aside(name, str(error))
             return None
         # Records the time of last use: many file systems do not update the access time.
         with contextlib.suppress(OSError):
@@ -139,9 +139,7 @@ class Store:
     def save(self, name: str, description: Mapping[str, Any], blobs: Sequence[bytes]) -> bool:
         """Writes an entry; returns False, and warns once, if the disk does not allow it."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            content = _pack(name, description, blobs)
-            _write_whole(self._path(name), lambda file: file.write(content))
+            write_whole(self._path(name), _pack(name, description, blobs))
         except OSError as error:
             self._warn(error)
             return False
@@ -167,7 +165,7 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
             if shutil.disk_usage(self.folder).free < 2 * size:  # other programs need some, too
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            _write_whole(self.weights(name), write)
+            _write_with(self.weights(name), write)
         except OSError as error:
             logger.warning(
                 "Weights of %.1f GB cannot be saved in %s (%s). Everything works, but each start "
@@ -181,7 +179,15 @@ class Store:
 
     def set_aside(self, name: str, reason: str) -> None:
         """Moves an unusable entry to `damaged/`."""
-        self._set_aside(self._path(name), reason)
+        path = self._path(name)
+        logger.warning("Stored entry %s is set aside: %s. It is made again.", path.name, reason)
+        try:
+            aside = self.root / "damaged"
+            aside.mkdir(exist_ok=True)
+            path.replace(aside / f"{path.name}.{time.time_ns()}")
+        except OSError:
+            with contextlib.suppress(OSError):
+                _remove(path)
 
     def clear(self, names: Sequence[str] | None = None) -> int:
         """Removes these entries, or all of this fingerprint and its weights.
@@ -211,26 +217,12 @@ class Store:
     def write_history(self, weights: str, values: object) -> None:
         """Replaces a format's history. If two processes write at once, the last one wins."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            content = json.dumps(values).encode()
-            _write_whole(self.folder / _history(weights), lambda file: file.write(content))
+            write_whole(self.folder / _history(weights), json.dumps(values).encode())
         except OSError as error:
             self._warn(error)
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.entry"
-
-    def _set_aside(self, path: Path, reason: str) -> None:
-        logger.warning(
-            "Stored function %s is set aside: %s. It is compiled again.", path.name, reason
-        )
-        try:
-            aside = self.root / "damaged"
-            aside.mkdir(exist_ok=True)
-            path.replace(aside / f"{path.name}.{time.time_ns()}")
-        except OSError:
-            with contextlib.suppress(OSError):
-                _remove(path)
 
     def _warn(self, error: OSError) -> None:
         if not self._has_warned:
@@ -270,17 +262,16 @@ def chosen_folder(folder: Path | str | None = None) -> Path | None:
     return None if str(chosen) == "off" else Path(chosen)
 
 
-def open_store(folder: Path | str | None = None, size_bound: int = SIZE_BOUND) -> Store | None:
+def open_store(folder: Path | str | None = None) -> Store | None:
     """Opens the store in a folder; None if it is switched off or the folder cannot be written.
 
     Args:
         folder: "off" for no store; None for the environment variable's or else the default folder.
-        size_bound: see `Store`.
     """
     chosen = chosen_folder(folder)
     if chosen is None:
         return None
-    store = Store(chosen, size_bound)
+    store = Store(chosen)
     try:
         store.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=store.folder) as probe:
@@ -328,8 +319,17 @@ def _history(weights: str) -> str:
     return f"history-{weights}.json"
 
 
-def _write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Writes a file atomically, even if other processes write it at the same time."""
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file atomically, even if other processes write it at the same time.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    _write_with(path, lambda file: file.write(content))
+
+
+def _write_with(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -210,17 +210,8 @@ def _define(name: str, concrete: Any, variables: Mapping[str, tf.Variable]) -> D
             return
         renamed[old] = name if not renamed else f"{name}_{len(renamed)}"
         for node in library[old].node_def:
-            for called in _called(node):
+            for called in (node.op, *(each.name for each in _called(node))):
                 visit(called)
-
-    def _called(node: Any) -> list[str]:
-        names = [node.op]
-        for key in sorted(node.attr):
-            value = node.attr[key]
-            if value.HasField("func"):
-                names.append(value.func.name)
-            names.extend(function.name for function in value.list.func)
-        return names
 
     visit(root.signature.name)
     functions = []
@@ -230,11 +221,8 @@ def _define(name: str, concrete: Any, variables: Mapping[str, tf.Variable]) -> D
         function.signature.name = new
         for node in function.node_def:
             node.op = renamed.get(node.op, node.op)
-            for value in node.attr.values():
-                if value.HasField("func"):
-                    value.func.name = renamed.get(value.func.name, value.func.name)
-                for called in value.list.func:
-                    called.name = renamed.get(called.name, called.name)
+            for called in _called(node):
+                called.name = renamed.get(called.name, called.name)
         functions.append(function.SerializeToString(deterministic=True))
     by_handle = {id(variable.handle): key for key, variable in variables.items()}
     return Definition(
@@ -243,6 +231,15 @@ def _define(name: str, concrete: Any, variables: Mapping[str, tf.Variable]) -> D
         outputs=tuple(tf.TensorSpec(x.shape, x.dtype) for x in concrete.outputs),
         sources=_sources(concrete),
     )
+
+
+def _called(node: Any) -> Iterator[Any]:
+    """The functions in a node's attributes, in the order of these."""
+    for key in sorted(node.attr):
+        value = node.attr[key]
+        if value.HasField("func"):
+            yield value.func
+        yield from value.list.func
 
 
 def _sources(concrete: Any) -> tuple[bytes, ...]:

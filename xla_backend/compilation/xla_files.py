@@ -7,9 +7,14 @@ store can be inspected without it.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+ONE = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
+MANY = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+_BYTES = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
 
 
 @functools.cache
@@ -19,24 +24,29 @@ def file_messages() -> tuple[Any, Any]:
     Source: tensorflow/compiler/jit/xla_compilation_cache.proto, xla/service/hlo.proto. TensorFlow's
     package has no Python class for the first.
     """
-    fields = {
-        "Entry": {"key": 1, "hlo_module": 2, "executable": 3},
-        "Hlo": {"host_program_shape": 4},
-    }
-    file = descriptor_pb2.FileDescriptorProto(name="xla_backend/xla_files.proto", syntax="proto3")
+    entry, hlo = message_classes(
+        {
+            "Entry": {"key": (1, ONE), "hlo_module": (2, ONE), "executable": (3, ONE)},
+            "Hlo": {"host_program_shape": (4, ONE)},
+        }
+    )
+    return entry, hlo
+
+
+def message_classes(fields: Mapping[str, Mapping[str, tuple[int, int]]]) -> list[Any]:
+    """A class for each message, with these fields as bytes.
+
+    Args:
+        fields: for each message its fields' names, each with its number, and `ONE` or `MANY`.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="xla_backend/files.proto", syntax="proto3")
     for name, numbers in fields.items():
         message = file.message_type.add(name=name)
-        for field, number in numbers.items():
-            message.field.add(
-                name=field,
-                number=number,
-                type=descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
-                label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
-            )
+        for field, (number, label) in numbers.items():
+            message.field.add(name=field, number=number, type=_BYTES, label=label)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    entry, hlo = (pool.FindMessageTypeByName(name) for name in fields)
-    return message_factory.GetMessageClass(entry), message_factory.GetMessageClass(hlo)
+    return [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in fields]
 
 
 def hlo_of(file: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""`Backend`: requests in, text and timings out. The class that library users call.
+"""`Backend`: the class that library users call: it takes requests and returns text and timings.
 
 Knows the parts of an engine and which of them answers what. Must not know how they do it, nor who
-asks: no page, no process, no command line.
+calls: page, process or command line.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xla_backend.checkpoints.models import Registry
-from xla_backend.checkpoints.prompts import encode_prompt, with_room
-from xla_backend.checkpoints.speech_input import fitting_options, works_on_text
+from xla_backend.checkpoints.speech_input import fitting_options
 from xla_backend.compilation.example_functions import ExampleFunctions
 from xla_backend.compilation.function_cache import FunctionCache
 from xla_backend.compilation.store import open_store
@@ -30,7 +29,6 @@ from xla_backend.engine.warm_up import WarmUp
 from xla_backend.interface.backend import AnyBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.function_comparison import (
-    DEFAULT_CALLS,
     FunctionComparison,
     FunctionRequest,
     StoredKey,
@@ -52,9 +50,7 @@ from xla_backend.interface.results import (
 )
 from xla_backend.matmul import kinds
 from xla_backend.prediction.history import History
-from xla_backend.prediction.prediction import RowWork
-from xla_backend.prediction.prefixes import root_name
-from xla_backend.prediction.questions import QuestionTokens
+from xla_backend.prediction.vocabulary import Known, Vocabulary
 from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
@@ -104,7 +100,8 @@ class Backend(AnyBackend):
             prefix_store_bytes: disk space for cached prefixes in the store's folder, at most; 0
                 saves none.
         """
-        opened = open_store(store)
+        self._store = opened = open_store(store)
+        self._rules = rules
         registry = Registry() if registry is None else registry
         self._loop = Loop(on_status, on_change)
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
@@ -164,41 +161,23 @@ class Backend(AnyBackend):
 
     def predict_text(self, request: TextRequest) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
-        engine = self._models.get(request.model)
-        if request.questions:
-            asked = engine.tokenizer, engine.info, request.prompt, request.questions
-            tokens = QuestionTokens.of(*asked)
-            ids, length = tokens.to_read, tokens.most_tokens
-        else:
-            ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
-            length = len(ids)
-        request = with_room(request, length, engine.info)
-        wanted = self._functions.key(engine, length, request)
-        root = root_name(engine.identity, request.cache_salt)
-        row = RowWork.of(root, self.prefixes(), ids, request.options.max_new_tokens)
-        return self._functions.predict(engine, len(ids), wanted, request.exact_key, row)
+        return self._vocabulary(request.model).predict_text(self._rules, request, self._known())
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
-        engine = self._models.get(model)
-        if engine.speech is None:
-            raise works_on_text(engine.info.name)
-        options = fitting_options(options, engine.speech, engine.context_length)
-        wanted = self._functions.speech_key(engine, options)
-        return self._functions.predict(engine, engine.speech.frames, wanted)
+        return self._vocabulary(model).predict_speech(self._rules, options, self._known())
 
-    def compare_function(
-        self,
-        function: str,
-        batch_size: int,
-        *,
-        pad: bool = False,
-        calls: int = DEFAULT_CALLS,
-        arrival_time: float | None = None,
-    ) -> FunctionComparison:
-        """See `AnyBackend`; `arrival_time` as for `generate`."""
-        started = time.perf_counter() if arrival_time is None else arrival_time
-        request = FunctionRequest(function, batch_size, pad, calls)
+    def _vocabulary(self, model: str) -> Vocabulary:
+        engine = self._models.get(model)
+        said = engine.info, engine.tokenizer, engine.speech, engine.identity, engine.has_pool
+        return Vocabulary(*said)
+
+    def _known(self) -> Known:
+        return Known(self.cached_functions(), self.past(), self.prefixes(), self._store)
+
+    def compare(self, request: FunctionRequest) -> FunctionComparison:
+        arrived = request.arrival_time
+        started = time.perf_counter() if arrived is None else arrived
 
         def compare() -> FunctionComparison:
             queue_s = max(0.0, time.perf_counter() - started)

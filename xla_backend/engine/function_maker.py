@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -25,8 +26,12 @@ if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
 
 ROWS_PATIENCE_S = 3.0
-"""Seconds without an idle moment after which the functions for the most rows are made beside
+"""Seconds without an idle moment after which the functions for the most rows are compiled beside
 requests: a busy engine needs them. They also serve fewer rows, so the others can wait."""
+
+DRAFTS_PATIENCE = 250
+"""Chunks of text (0.08 s each) that went without drafts after which the function for drafts is made
+beside requests: with it, these chunks would have saved what compiling it costs."""
 
 Value = TypeVar("Value")
 
@@ -39,6 +44,7 @@ class FunctionMaker:
         self._history = history
         self._loop = loop
         self._beside = ThreadPoolExecutor(1, "maker")
+        self._asked: Counter[tuple[str, CacheKey, int]] = Counter()
 
     def now(
         self,
@@ -78,14 +84,18 @@ class FunctionMaker:
         return self._beside.submit(get)
 
     def later(self, engine: Engine, key: CacheKey, rows: int = 1) -> None:
-        """Has the functions of a key made in the background."""
+        """Queues the functions of a key to be compiled in the background."""
         name = (engine.info.name, key, rows)
         job = partial(self._make_in_background, engine, key, rows)
         patience_s = ROWS_PATIENCE_S if rows == MAX_ROWS else math.inf
+        if key.prompt_lookup_num_tokens:
+            self._asked[name] += 1
+            if self._asked[name] == DRAFTS_PATIENCE:
+                patience_s = 0.0
         self._loop.background.add(name, job, patience_s)
 
     def close(self) -> None:
-        """Waits for the function that is being made, and drops the others."""
+        """Waits for the function that is being compiled, and drops the others."""
         self._beside.shutdown(cancel_futures=True)
 
     def _make_in_background(

@@ -1,4 +1,4 @@
-"""`FunctionResolver`: which functions serve a request, for running and for predicting it.
+"""`FunctionResolver`: chooses the functions that serve a request.
 
 Knows the rules of keys and reuse, and what is in memory, in the store and in the history. Must not
 know how functions are made (`function_maker`), nor what is generated with them.
@@ -21,11 +21,11 @@ from xla_backend.engine.function_maker import FunctionMaker
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import CacheOutcome, FirstCall, Prediction, RowRun
+from xla_backend.interface.results import CacheOutcome, FirstCall, RowRun
 from xla_backend.interface.timing import Timing
 from xla_backend.prediction import prediction
 from xla_backend.prediction.history import History
-from xla_backend.prediction.prediction import Choice, RowWork
+from xla_backend.prediction.prediction import Choice
 
 if TYPE_CHECKING:
     from xla_backend.model.engine import Engine
@@ -63,9 +63,7 @@ class FunctionResolver:
 
     def key(self, engine: Engine, prompt_tokens: int, request: TextRequest) -> CacheKey:
         """The exact key of a text request."""
-        if not engine.has_pool:
-            request = dataclasses.replace(request, cache_salt="", exact_key=True)
-        return key_for(self._rules, engine.info, prompt_tokens, request)
+        return key_for(self._rules, engine.info, prompt_tokens, request, engine.has_pool)
 
     def speech_key(self, engine: Engine, options: GenerationOptions) -> CacheKey:
         """The key of a recording's windows, which all have the same length."""
@@ -102,30 +100,6 @@ class FunctionResolver:
             return Served(slot, dataclasses.replace(choice, outcome=outcome))
 
         return self._maker.now(engine, choice.key, enter, served)
-
-    def predict(
-        self,
-        engine: Engine,
-        prompt_tokens: int,
-        wanted: CacheKey,
-        exact_key: bool = False,
-        row: RowWork | None = None,
-    ) -> Prediction:
-        """The outcome of `serve`, and how long the request should take.
-
-        `row` is the work of a row of the pool, used if `wanted` is the pool's key.
-        """
-        in_memory = self._cache.keys(engine.info.name)
-        holds = self._store.holds if self._store else _holds_nothing
-        return prediction.predict(
-            wanted=wanted,
-            prompt_tokens=prompt_tokens,
-            entries=self._cache.cached_functions(engine.info.name),
-            past=self._history.past().get(engine.info.name, {}),
-            missing=lambda key: naming.missing(engine.identity, key, in_memory, holds),
-            exact_key=exact_key,
-            row=row if wanted.is_pooled else None,
-        )
 
     def record(
         self,
@@ -170,7 +144,3 @@ class FunctionResolver:
             return False
         in_memory = self._cache.keys(engine.info.name)
         return not naming.missing(engine.identity, key, in_memory, self._store.holds)
-
-
-def _holds_nothing(entry: str) -> bool:
-    return False

@@ -8,6 +8,8 @@ class. Axes: S states, C classes, V vocabulary.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -78,6 +80,15 @@ class Vocabulary:
         for place in range(int(lengths.max(initial=0))):
             longer = np.flatnonzero(lengths > place)
             self.levels.append((longer, data[starts[longer] + place].astype(np.int64)))
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """A hash of all that automata depend on."""
+        digest = hashlib.blake2b(b"".join(self.texts), digest_size=16)
+        lengths = np.array([len(text) for text in self.texts])
+        for numbers in (lengths, self.ends, self.changed):
+            digest.update(numbers.tobytes())
+        return digest.hexdigest()
 
     def longest(self, text: bytes) -> int:
         """The longest token that a text begins with; `NONE` if there is none."""

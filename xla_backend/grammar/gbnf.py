@@ -2,7 +2,7 @@
 
 Knows their notation (llama.cpp, grammars/README.md), which vLLM's `guided_grammar` shares. Must not
 know tokens. A rule that refers to itself at its end is a repetition; any other recursion is not
-regular and is refused by the rule's name.
+regular: a regular expression is refused by the rule's name, and the rules are followed as rules.
 """
 
 from __future__ import annotations
@@ -59,6 +59,38 @@ def regex(text: str) -> str:
         return _Writer(_Reader(text).rules()).rule(ROOT)
     except RecursionError:
         raise InvalidRequest("the grammar is nested too deeply.") from None
+
+
+def step_by_step(text: str) -> str:
+    """The same rules in the notation of `step_by_step`; they may be recursive.
+
+    Its longest match of a part always counts, so each character is a part of its own.
+
+    Raises:
+        InvalidRequest: the grammar cannot be read, or lacks a rule.
+    """
+    try:
+        rules = _Reader(text).rules()
+        names = {name: f"r{number}" for number, name in enumerate(rules)}
+        written = [f"{names[name]}: {_in_parts(node, names)}" for name, node in rules.items()]
+        return "\n".join([f"start: {names[ROOT]}", *written])
+    except KeyError as error:
+        raise InvalidRequest(f"the grammar has no rule {error}.") from error
+    except RecursionError:
+        raise InvalidRequest("the grammar is nested too deeply.") from None
+
+
+def _in_parts(node: _Node, names: dict[str, str]) -> str:
+    match node:
+        case _Reference(name):
+            return names[name]
+        case _Sequence(parts):
+            return " ".join(_in_parts(part, names) for part in parts) or '""'
+        case _Either(ways):
+            return f"({' | '.join(_in_parts(way, names) for way in ways)})"
+        case _Repeated(part, times):
+            return f"({_in_parts(part, names)}){times}"
+    return " ".join(f"/{each}/" for each in re.findall(r"\[.*?\]", node)) or '""'
 
 
 class _Reader:

@@ -1,6 +1,6 @@
 """`Grammars`: the automata of one model, each made once.
 
-Knows which grammar is asked for, and what is in memory. Must not know how rows use them.
+Knows which grammar is asked for, and what is in memory or on disk. Must not know how rows use them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from xla_backend.grammar import (
     tool_calls,
 )
 from xla_backend.grammar.automaton import Automaton, Vocabulary
+from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.pattern import Pattern
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.grammar.tool_format import ToolFormat
@@ -89,11 +90,11 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
     Args:
         form: how the model writes a call.
         tools: those that may or must be called. Of one that is not `strict` the arguments are any
-            JSON object where its schema cannot be held, or all together would be too large.
+            JSON object where tables cannot hold its schema, or all together would be too large.
         answer: the form of an answer that calls none; None for any text.
 
     Raises:
-        InvalidRequest: the schema of a tool that is `strict` cannot be held.
+        InvalidRequest: the schema of a tool that is `strict` cannot be followed.
     """
     schemas: dict[str, Any] = {}
     for tool in tools.allowed:
@@ -102,9 +103,14 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
             schemas[name] = tool_calls.without_notes(tool["function"]["parameters"]) | _ANY_OBJECT
             regex(Grammar.json_schema(schemas[name]))
         except (InvalidRequest, RecursionError) as error:
-            if tool["function"].get("strict"):
+            if not tool["function"].get("strict"):
+                schemas[name] = _ANY_OBJECT
+                continue
+            try:
+                _check_apart(form, tools, answer)
+                check(Grammar.json_schema(schemas[name]))
+            except (InvalidRequest, RecursionError):
                 raise InvalidRequest(f"of the tool {name} {error}") from error
-            schemas[name] = _ANY_OBJECT
     is_strict = [bool(tool["function"].get("strict")) for tool in tools.allowed]
     asked = {
         "format": form[:3],
@@ -116,6 +122,34 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
     }
     text = json.dumps(asked)
     return Grammar("tool_calls", text if len(text) <= MAX_CHARACTERS else _without_schemas(text))
+
+
+def _check_apart(form: ToolFormat, tools: Tools, answer: Grammar | None) -> None:
+    """Checks that no answer begins as a call: step by step, only one of both can be followed.
+
+    Raises:
+        InvalidRequest: one may.
+    """
+    is_json = answer is None or answer.kind in ("json_schema", "json_object")
+    if not tools.must_call and not (is_json and (form.marker or answer is None)):
+        raise InvalidRequest("answers of this form may begin as calls of tools.")
+
+
+def _rules(grammar: Grammar, asked: str | None) -> str:
+    """A grammar as `step_by_step` takes it; `asked` is its regular expression, if there is one."""
+    if grammar.kind != "tool_calls" or asked is not None:
+        return step_by_step.rules(grammar, asked)
+    told = json.loads(grammar.text)
+    arguments = {name: _part(Grammar.json_schema(of)) for name, of in told["tools"].items()}
+    answer = Grammar.of(told["answer"])
+    return tool_calls.rules(told, arguments, _part(answer) if answer else None)
+
+
+def _part(grammar: Grammar) -> str:
+    try:
+        return step_by_step.matching(regex(grammar))
+    except InvalidRequest:
+        return step_by_step.document(json.loads(grammar.text))
 
 
 def _smaller(grammar: Grammar) -> Grammar:
@@ -142,7 +176,7 @@ def _follow(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
     except InvalidRequest as error:
         refused = error
     try:
-        return StepByStep.of(step_by_step.rules(grammar, asked), vocabulary)
+        return StepByStep.of(_rules(grammar, asked), vocabulary)
     except InvalidRequest as error:
         raise refused or error from None
 
@@ -150,9 +184,12 @@ def _follow(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
 class Grammars:
     """Makes automata in a thread of its own."""
 
-    def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
-        """`vocabulary` is called when the first automaton is needed."""
+    def __init__(
+        self, vocabulary: Callable[[], Vocabulary], store: GrammarStore | None = None
+    ) -> None:
+        """`vocabulary` is called when the first automaton is needed; `store` saves automata."""
         self._read = vocabulary
+        self._store = store
         self._vocabulary: Vocabulary | None = None
         self._made: OrderedDict[Grammar, Automaton | StepByStep] = OrderedDict()
         self._lock = threading.Lock()
@@ -173,17 +210,24 @@ class Grammars:
             return known.for_row()
         if self._vocabulary is None:
             self._vocabulary = self._read()
-        try:
-            made = _follow(grammar, self._vocabulary)
-        except InvalidRequest:
-            if (smaller := _smaller(grammar)) == grammar:
-                raise
-            made = _follow(smaller, self._vocabulary)
+        saved = self._store.load(grammar, self._vocabulary) if self._store else None
+        made = saved or self._follow(grammar, self._vocabulary)
         with self._lock:
             self._made[grammar] = made
             while len(self._made) > 1 and self._bytes() > MAX_BYTES:
                 self._made.popitem(last=False)
         return made.for_row()
+
+    def _follow(self, grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
+        try:
+            made = _follow(grammar, vocabulary)
+        except InvalidRequest:
+            if (smaller := _smaller(grammar)) == grammar:
+                raise
+            made = _follow(smaller, vocabulary)
+        if self._store is not None and isinstance(made, Automaton):
+            self._store.save(grammar, vocabulary, made)
+        return made
 
     def _bytes(self) -> int:
         return sum(each.bytes for each in self._made.values())

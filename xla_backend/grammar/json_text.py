@@ -6,6 +6,7 @@ Knows how JSON writes values. Must not know schemas or automata. The expressions
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -132,10 +133,15 @@ def _escaped(character: int) -> str:
     )
 
 
+@functools.lru_cache(1000)
+def _in_string(character: str) -> str:
+    return any_of_in_string([(ord(character), ord(character))])
+
+
 def value(of: Any, depth: int = 0) -> str:
     """The JSON text of exactly one value."""
     if isinstance(of, str):
-        return f'"{"".join(any_of_in_string([(ord(each), ord(each))]) for each in of)}"'
+        return f'"{"".join(map(_in_string, of))}"'
     if isinstance(of, list):
         return wrapped("[", [value(each, depth + 1) for each in of], "]", depth)
     if isinstance(of, dict):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
-from llguidance.gbnf_to_lark import gbnf_to_lark
 
+from xla_backend.grammar import gbnf
 from xla_backend.grammar.automaton import NONE, Vocabulary
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import Grammar
@@ -48,16 +49,25 @@ def rules(grammar: Grammar, regex: str | None = None) -> str:
     """
     try:
         if regex is not None:
-            made = json.loads(LLMatcher.grammar_from_regex(regex))
-            return _ANY_TOKENS + made["grammars"][0]["lark_grammar"]
+            return f"start: {matching(regex)}"
         if grammar.kind == "gbnf":
-            return _ANY_TOKENS + gbnf_to_lark(grammar.text).removeprefix("%llguidance {}")
+            return gbnf.step_by_step(grammar.text)
         if grammar.kind == "json_schema":
-            schema = json.loads(grammar.text) | {"x-guidance": _OF_SCHEMAS}
-            return f"{_ANY_TOKENS}start: %json {json.dumps(schema)}"
+            return f"start: {document(json.loads(grammar.text))}"
     except Exception as error:  # the library raises several types, bare ones too
         raise InvalidRequest(f"the grammar cannot be followed: {error!s:.100}.") from error
     raise InvalidRequest("the grammar cannot be followed.")
+
+
+def matching(regex: str) -> str:
+    """The part of a rule that matches a regular expression."""
+    made = json.loads(LLMatcher.grammar_from_regex(regex))
+    return str(made["grammars"][0]["lark_grammar"]).removeprefix("start: ")
+
+
+def document(schema: Mapping[str, Any]) -> str:
+    """The part of a rule that is a valid document."""
+    return f"%json {json.dumps({**schema, 'x-guidance': _OF_SCHEMAS})}"
 
 
 def check(grammar: Grammar) -> None:
@@ -117,9 +127,10 @@ class StepByStep:
     @classmethod
     def of(cls, rules: str, vocabulary: Vocabulary) -> StepByStep:
         """From rules in the library's notation."""
-        return cls(
-            LLMatcher(_tokenizer(vocabulary), rules, limits=_LIMITS, log_level=0), vocabulary
+        matcher = LLMatcher(
+            _tokenizer(vocabulary), _ANY_TOKENS + rules, limits=_LIMITS, log_level=0
         )
+        return cls(matcher, vocabulary)
 
     def for_row(self) -> StepByStep:
         """One for a further text."""

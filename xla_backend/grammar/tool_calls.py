@@ -1,6 +1,6 @@
 """Calls of tools in a model's text: which texts there may be, and what one says.
 
-Knows a `ToolFormat` and JSON schemas. Must not know automata or protocols.
+Knows a `ToolFormat`, JSON schemas and the notation of rules. Must not know automata or protocols.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from xla_backend.grammar import json_schema, json_text
+from xla_backend.grammar import json_schema, json_text, step_by_step
 from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.prompt import ToolCall
 
@@ -54,6 +54,30 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     if form.marker:
         return f"{_without(form.marker)}(?:{calls})?"
     return f"(?:{_not_beginning_with(form.opening)}|{calls})"
+
+
+def rules(asked: Mapping[str, Any], arguments: Mapping[str, str], answer: str | None) -> str:
+    """The same texts as rules of `step_by_step`, whose longest match of a part always counts.
+
+    Args:
+        asked: as of `regex`.
+        arguments: what those of each tool are, in the notation of these rules.
+        answer: the other answers, likewise; they must not begin as a call.
+    """
+    form = ToolFormat(*asked["format"])
+    opening, middle, closing = (_written(part, bool(form.marker)) for part in form[:3])
+    free = before = ""
+    if asked["is_free"] and answer is None:
+        before = _without(form.marker) if form.marker else ""
+        free = step_by_step.matching(before or _not_beginning_with(form.opening))
+    named = {name: step_by_step.matching(json_text.literal(name) + middle) for name in arguments}
+    call = " | ".join(f"{named[name]} ({each})" for name, each in arguments.items())
+    end = step_by_step.matching(closing + (r"\n?" if asked["several"] else ""))
+    written = f"{step_by_step.matching(before + opening)} call"
+    if asked["several"]:
+        written += f" ({step_by_step.matching(opening)} call)*"
+    either = " | ".join(filter(None, [answer if asked["is_free"] else "", free, written]))
+    return f"start: {either}\ncall: ({call}) {end}\n"
 
 
 def _written(part: str, is_marked: bool) -> str:

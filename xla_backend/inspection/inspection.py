@@ -107,15 +107,6 @@ class FunctionInside:
         kernels = values.pop("kernels")
         return {**values, "kernels": len(kernels), "kernel_list": kernels}
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> FunctionInside:
-        """The inverse of `to_json`."""
-        kernels = tuple(
-            KernelInside(**{**one, "weights": tuple(one["weights"])})
-            for one in values["kernel_list"]
-        )
-        return cls(**{k: v for k, v in values.items() if k != "kernel_list"} | {"kernels": kernels})
-
 
 @dataclass(frozen=True)
 class Inspection:
@@ -131,27 +122,6 @@ class Inspection:
     prefill: FunctionInside
     decode: FunctionInside
     took_s: float
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {
-            "model": self.model,
-            "key": self.key.to_dict(),
-            "prefill": self.prefill.to_json(),
-            "decode": self.decode.to_json(),
-            "took_s": self.took_s,
-        }
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Inspection:
-        """The inverse of `to_json`."""
-        return cls(
-            values["model"],
-            CacheKey(**values["key"]),
-            FunctionInside.from_json(values["prefill"]),
-            FunctionInside.from_json(values["decode"]),
-            values["took_s"],
-        )
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,17 @@ import dataclasses
 import json
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from xla_backend.checkpoints.models import Registry
-from xla_backend.child_process.parent_side import ChildProcess
+from xla_backend.child_process import calling
 from xla_backend.compilation import naming
 from xla_backend.compilation.startup import ENVIRONMENT
-from xla_backend.compilation.store import Store
+from xla_backend.compilation.store import Store, write_whole
 from xla_backend.inspection.inspection import Inspection
-from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, PassesJob, ReadJob, TextsJob
 from xla_backend.inspection.measurement import Measurement
 from xla_backend.inspection.passes import Pass, dumping
 from xla_backend.interface.buckets import CacheKey
@@ -28,8 +29,8 @@ from xla_backend.interface.errors import InvalidRequest
 
 REMEMBERED = 32
 """Inspections cached in memory; each takes a quarter of a megabyte."""
-
-MODULE = "xla_backend.inspection.inspection_process"
+SHORT_WORK, LONG_WORK = 5, 19
+"""Niceness of processes. Reading takes half a second of one core, and somebody waits for it."""
 TEXTS = tuple(
     f"{function}.{ending}"
     for function in ("decode", "prefill")
@@ -40,6 +41,9 @@ TEXTS = tuple(
 
 class Inspector:
     """Inspects the functions in a store. Thread-safe; one process at a time.
+
+    Methods that take a model raise InvalidRequest or ModelUnavailable if it or the key is wrong,
+    and EngineStopped if the process failed.
 
     Attributes:
         store: has the functions.
@@ -79,7 +83,6 @@ class Inspector:
 
         Raises:
             InvalidRequest: they are not in the store.
-            EngineStopped: the process failed.
         """
         entry = naming.decode_code_entry(identity, key)
         if not self.store.holds(entry):
@@ -89,20 +92,15 @@ class Inspector:
             )
         made = self.store.inode(entry)
         if (entry, made) not in self._seen:
-            seen = self._ask(ReadJob(self.store.root, model, identity, key))
+            seen = self._ask("hlo.reading:inspect", self.store.root, model, identity, key)
             while len(self._seen) >= REMEMBERED:
                 self._seen.pop(next(iter(self._seen)), None)
             self._seen[entry, made] = seen
         return self._seen[entry, made]
 
     def make(self, model: str, key: CacheKey) -> None:
-        """Compiles the functions of a key into the store, in another process.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is wrong.
-            EngineStopped: the process failed.
-        """
-        self._ask(MakeJob(self.store.root, model, self._registry, key))
+        """Compiles the functions of a key into the store, in another process."""
+        self._ask("measuring:make", self.store.root, model, self._registry, key)
 
     def measured(self, identity: str, key: CacheKey) -> Measurement | None:
         """The cached result of `measure`, or None."""
@@ -112,30 +110,19 @@ class Inspector:
         return None
 
     def measure(self, model: str, identity: str, key: CacheKey) -> Measurement:
-        """Measures a token and this machine; takes about ten seconds.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is wrong.
-            EngineStopped: the process failed.
-        """
-        job = MeasureJob(self.store.root, model, self._registry, identity, key)
-        found: Measurement = self._ask(job)
+        """Measures a token and this machine; takes about ten seconds."""
+        asked = self.store.root, model, self._registry, identity, key
+        found: Measurement = self._ask("measuring:measure", *asked)
         self._keep(self._file(identity, key, "measurement"), found.to_json())
         return found
 
     def texts(self, model: str, identity: str, key: CacheKey) -> list[Path]:
-        """The functions as texts, `TEXTS`; takes some seconds, because XLA compiles them again.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is wrong.
-            EngineStopped: the process failed.
-        """
+        """The functions as texts, `TEXTS`; takes some seconds, because XLA compiles them again."""
         if not self.made_texts(identity, key):
             folder = self._texts(identity, key)
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
-                job = TextsJob(Path(aside), self.store.root, model, self._registry, identity, key)
-                self._ask(job)
+                self._ask("texts:write", Path(aside), model, self._registry, key)
                 for name in TEXTS:
                     (Path(aside) / name).replace(folder / name)
         return self.made_texts(identity, key)
@@ -153,24 +140,28 @@ class Inspector:
         return []
 
     def passes(self, model: str, identity: str, key: CacheKey) -> list[Pass]:
-        """What each pass changes in decode with one layer; takes half a minute if not cached.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is wrong.
-            EngineStopped: the process failed.
-        """
+        """What each pass changes in decode with one layer; takes half a minute if not cached."""
         found = self.made_passes(identity, key)
         if not found:
             with tempfile.TemporaryDirectory(prefix="xla-backend-passes-") as folder:
-                job = PassesJob(Path(folder), model, self._registry, key)
-                found = self._ask(job, **dumping(job.folder))
+                asked = Path(folder), model, self._registry, key
+                found = self._ask("texts:passes", *asked, variables=dumping(Path(folder)))
             self._keep(self._file(identity, key, "passes"), list(map(dataclasses.asdict, found)))
         return found
 
-    def _ask(self, job: Job, **variables: str) -> Any:
+    def _ask(
+        self, function: str, *arguments: Any, variables: Mapping[str, str] = MappingProxyType({})
+    ) -> Any:
+        """The answer of one of this room's functions, called in its own process."""
+        is_short = function == "hlo.reading:inspect"  # and needs no TensorFlow
         with self._one_at_a_time:
-            process = ChildProcess(MODULE, (job, self._gives_way), {**ENVIRONMENT, **variables})
-            return process.answer()
+            return calling.started(
+                f"xla_backend.inspection.{function}",
+                *arguments,
+                before="" if is_short else "xla_backend.engine.importing:import_engine",
+                niceness=self._gives_way * (SHORT_WORK if is_short else LONG_WORK),
+                variables={**ENVIRONMENT, **variables},
+            ).answer()
 
     def _texts(self, identity: str, key: CacheKey) -> Path:
         return self._folder / f"{naming.decode_code_entry(identity, key)}.texts"
@@ -181,7 +172,4 @@ class Inspector:
     def _keep(self, file: Path, values: Any) -> None:
         """Caches an answer on disk, if the store can be written."""
         with contextlib.suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            aside = file.with_suffix(".writing")
-            aside.write_text(json.dumps(values))
-            aside.replace(file)
+            write_whole(file, json.dumps(values).encode())

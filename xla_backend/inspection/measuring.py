@@ -1,28 +1,36 @@
-"""`measure`: runs a function with and without XLA's profiler, to see where a token's time goes.
+"""`measure`: runs a function with and without XLA's profiler, to see where a token's time goes, and
+this machine at its best; `make`: compiles what is not in the store.
 
-Knows TensorFlow's profiler, which records the beginning and end of each kernel. Must not know how
-kernels are described (`reading`), nor who asks.
+Knows TensorFlow's profiler, which records the beginning and end of each kernel, and the file beside
+the store with the machine's limits. Must not know how kernels are described (`reading`), nor who
+asks.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import json
 import os
 import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
+from xla_backend.checkpoints.models import Registry
 from xla_backend.compilation.compiler import Compiler
-from xla_backend.compilation.store import Store
-from xla_backend.inspection import layer_ways, machine_limits
+from xla_backend.compilation.store import Store, write_whole
+from xla_backend.engine.backend import Backend
+from xla_backend.inspection import layer_ways
 from xla_backend.inspection.hlo import reading
-from xla_backend.inspection.jobs import MeasureJob
-from xla_backend.inspection.measurement import Measurement
+from xla_backend.inspection.measurement import LIMITS_FILE, MachineLimits, Measurement
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.model import sampling
@@ -31,8 +39,27 @@ from xla_backend.model.engine import Engine
 from xla_backend.model.families.model import Model
 from xla_backend.model.functions import KeyFunctions, PaddedFunctions
 
+READ_BYTES = 256 * 2**20
+"""Larger than any cache."""
+WIDTH = 1536
+"""Rows and columns of the matrices."""
+REPEATS = 5
 
-def measure(job: MeasureJob) -> Measurement:
+
+def make(store: Path, model: str, registry: Registry, key: CacheKey) -> None:
+    """Compiles a key's functions into the store.
+
+    Raises:
+        InvalidRequest, ModelUnavailable: the model or the key is wrong.
+    """
+    with contextlib.closing(Backend(registry, store=store)) as backend:
+        backend.load(model)
+        backend.warm(model, [key])
+
+
+def measure(
+    folder: Path, model: str, registry: Registry, identity: str, key: CacheKey
+) -> Measurement:
     """Measures; takes some seconds, mostly to load the model.
 
     Raises:
@@ -40,19 +67,16 @@ def measure(job: MeasureJob) -> Measurement:
         ModelUnavailable: the model cannot be loaded.
     """
     start = time.perf_counter()
-    store = Store(job.store)
-    _, inside = reading.read(store, job.identity, job.key)
-    engine = Engine(job.registry.locate(job.model), Compiler(store))
-    run = _Run(
-        engine.functions.decoder.model,
-        engine.functions.build(job.key, lambda step: None).function,
-        job.key,
-    )
+    store = Store(folder)
+    _, inside = reading.read(store, identity, key)
+    engine = Engine(registry.locate(model), Compiler(store))
+    functions = engine.functions.build(key, lambda step: None).function
+    run = _Run(engine.functions.decoder.model, functions, key)
     run.token_s()  # first runs take longer
     before = run.token_s()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as profile:
         tf.profiler.experimental.start(
-            folder,
+            profile,
             # XLA records kernels from level 2 on; tracing Python calls only takes time.
             tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0),
         )
@@ -61,15 +85,15 @@ def measure(job: MeasureJob) -> Measurement:
         finally:
             tf.profiler.experimental.stop()
         names = {kernel.name for kernel in inside.kernels}
-        profiled_token_s, kernel_s = _kernels(Path(folder), names, job.key.max_new_tokens - 1)
+        profiled_token_s, kernel_s = _kernels(Path(profile), names, key.max_new_tokens - 1)
     after = run.token_s()
     return Measurement(
         token_s=min(before, after),
         profiled_token_s=profiled_token_s,
         kernel_s=kernel_s,
         prefill_s=run.prefill_s,
-        limits=machine_limits.measure(job.store),
-        ways=layer_ways.compare(engine, job.key, inside, kernel_s),
+        limits=machine_limits(folder),
+        ways=layer_ways.compare(engine, key, inside, kernel_s),
         load=os.getloadavg()[0],
         took_s=time.perf_counter() - start,
         matrices=engine.info.matrices,
@@ -155,3 +179,48 @@ def _kernels(folder: Path, names: Collection[str], tokens: int) -> tuple[float, 
     starts = sorted(began for began, _ in runs[longest])
     rounds = [later - earlier for earlier, later in pairwise(starts)]
     return statistics.median(rounds), kernel_s
+
+
+def machine_limits(folder: Path) -> MachineLimits:
+    """The best values of this machine so far, including a new measurement of about half a second.
+
+    The best, because other load only makes a measurement worse.
+
+    Args:
+        folder: of the store, where the best values are saved.
+    """
+    now = MachineLimits(_read_bytes_s(), _flops_s())
+    before = MachineLimits.read(folder) or now
+    best = MachineLimits(
+        max(before.read_bytes_s, now.read_bytes_s), max(before.flops_s, now.flops_s)
+    )
+    with contextlib.suppress(OSError):
+        write_whole(folder / LIMITS_FILE, json.dumps(dataclasses.asdict(best)).encode())
+    return best
+
+
+def _read_bytes_s() -> float:
+    """Every core sums its part of a large array; nothing is written."""
+    cores = len(os.sched_getaffinity(0))
+    parts = np.array_split(np.ones(READ_BYTES // 4, np.float32), cores)
+
+    def read(part: np.ndarray) -> float:
+        return float(np.dot(part, part))
+
+    with ThreadPoolExecutor(cores) as pool:
+        return READ_BYTES / _shortest(lambda: list(pool.map(read, parts)))
+
+
+def _flops_s() -> float:
+    matrix = tf.random.normal([WIDTH, WIDTH])
+    return 2 * WIDTH**3 / _shortest(lambda: tf.matmul(matrix, matrix).numpy())
+
+
+def _shortest(work: Callable[[], object]) -> float:
+    work()
+    seconds = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import tensorflow as tf
 
+from xla_backend.checkpoints.models import Registry
 from xla_backend.compilation.compiler import Compiler
-from xla_backend.inspection.jobs import PassesJob, TextsJob
 from xla_backend.inspection.layer_ways import shortened
 from xla_backend.inspection.passes import Pass, read
+from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.model.engine import Engine
 from xla_backend.model.functions import FunctionBuilder
@@ -33,41 +35,41 @@ STAGES = {
 """TensorFlow's name of each stage, and the end of the file's name."""
 
 
-def write(job: TextsJob) -> None:
-    """Writes the files into the job's folder: `prefill.hlo.txt` and so on.
+def write(folder: Path, model: str, registry: Registry, key: CacheKey) -> None:
+    """Writes the files into a folder: `prefill.hlo.txt` and so on.
 
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    engine = Engine(job.registry.locate(job.model), Compiler(None))
-    for name, (function, arguments) in engine.functions.examples(job.key).items():
+    engine = Engine(registry.locate(model), Compiler(None))
+    for name, (function, arguments) in engine.functions.examples(key).items():
         tell = _teller(function, arguments)
         for stage, ending in STAGES.items():
             text = tell(stage)
             data = text if isinstance(text, bytes) else text.encode()
             if stage == "stablehlo":
                 data = _LOCATIONS.sub(b"", data)
-            (job.folder / f"{name}.{ending}").write_bytes(data)
+            (folder / f"{name}.{ending}").write_bytes(data)
 
 
-def passes(job: PassesJob) -> list[Pass]:
-    """Compiles decode with the first layer alone; this process has the flags of `passes.dumping`.
+def passes(folder: Path, model: str, registry: Registry, key: CacheKey) -> list[Pass]:
+    """Compiles decode with the first layer alone; XLA dumps into the folder, see `passes.dumping`.
 
     Raises:
         InvalidRequest: its family's layers cannot be called alone.
         ModelUnavailable: the model cannot be loaded.
     """
-    engine = Engine(job.registry.locate(job.model), Compiler(None))
+    engine = Engine(registry.locate(model), Compiler(None))
     decoder = engine.functions.decoder
     layers = getattr(decoder.model, "layers", ())[:1]
     if not layers:
         raise InvalidRequest(
-            f"One layer of {job.model} cannot be compiled alone: choose a model without an encoder."
+            f"One layer of {model} cannot be compiled alone: choose a model without an encoder."
         )
     short = dataclasses.replace(decoder, model=shortened(decoder.model, layers))
     builder = FunctionBuilder(short, None, engine.identity, Compiler(None))
-    _teller(*builder.examples(job.key)["decode"])("optimized_hlo")
-    return read(job.folder)
+    _teller(*builder.examples(key)["decode"])("optimized_hlo")
+    return read(folder)
 
 
 def _teller(function: Callable[..., Any], arguments: list[Any]) -> Callable[[str], str | bytes]:

@@ -14,8 +14,8 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.decisions import Decisions, Question
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.function_comparison import (
-    DEFAULT_CALLS,
     FunctionComparison,
+    FunctionRequest,
     StoredKey,
 )
 from xla_backend.interface.options import DEFAULT_OPTIONS, AudioInput, GenerationOptions
@@ -233,17 +233,12 @@ class AnyBackend(Protocol):
         """
 
     @abstractmethod
-    def compare_function(
-        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
-    ) -> FunctionComparison:
-        """Calls an example function eagerly, as `tf.function` and compiled by XLA.
+    def compare(self, request: FunctionRequest) -> FunctionComparison:
+        """Calls an example function eagerly, as `tf.function` and compiled by XLA."""
 
-        Args:
-            function, batch_size, pad, calls: see `FunctionRequest`.
-
-        Raises:
-            InvalidRequest: there is no such function, or a number is out of range.
-        """
+    def compare_function(self, function: str, batch_size: int, **fields: Any) -> FunctionComparison:
+        """`compare` of a `FunctionRequest` with these fields, which may be refused."""
+        return self.compare(FunctionRequest(function, batch_size, **fields))
 
     @abstractmethod
     def stored_keys(self) -> list[StoredKey]:

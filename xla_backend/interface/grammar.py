@@ -76,7 +76,7 @@ class Grammar:
 
     @classmethod
     def gbnf(cls, rules: str) -> Grammar:
-        """Texts that the rule `root` allows, in llama.cpp's notation; without recursion."""
+        """Texts that the rule `root` allows, in llama.cpp's notation."""
         if not isinstance(rules, str) or not rules.strip():
             raise InvalidRequest("a grammar must be rules as text, as root ::= [0-9]+.")
         return cls("gbnf", rules)

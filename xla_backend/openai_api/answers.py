@@ -179,45 +179,44 @@ class ChunkChoice(BaseModel):
     finish_reason: Finish | None
 
 
-class ChatCompletion(BaseModel):
-    """Answers to messages; `timings` are those of the first."""
+class Answer(BaseModel):
+    """What answers and events have in common."""
 
     id: str
-    object: Literal["chat.completion"]
     created: int
     model: str
+    system_fingerprint: str | None
+
+
+class Event(Answer):
+    """An event of a streamed answer; the last of each choice has its timings."""
+
+    usage: Usage | None = None
+    timings: Timings | None = None
+    prompt_progress: Progress | None = None
+
+
+class ChatCompletion(Answer):
+    """Answers to messages; `timings` are those of the first."""
+
+    object: Literal["chat.completion"]
     choices: list[ChatChoice]
     usage: Usage
     timings: Timings
-    system_fingerprint: str | None
 
 
-class ChatChunk(BaseModel):
-    """An event of a streamed answer; the last of each choice has its timings."""
+class ChatChunk(Event):
+    """An event of answers to messages."""
 
-    id: str
     object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
     choices: list[ChunkChoice]
-    usage: Usage | None = None
-    timings: Timings | None = None
-    prompt_progress: Progress | None = None
-    system_fingerprint: str | None
 
 
-class Completion(BaseModel):
+class Completion(Event):
     """Continuations of prompts, n for each; events of a stream have the same form."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int
-    model: str
     choices: list[CompletionChoice]
-    usage: Usage | None = None
-    timings: Timings | None = None
-    prompt_progress: Progress | None = None
-    system_fingerprint: str | None
 
 
 class Model(BaseModel):

@@ -25,12 +25,7 @@ from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.interface.decisions import Question
 from xla_backend.interface.errors import BackendError
 from xla_backend.interface.requests import SpeechRequest, TextRequest
-from xla_backend.interface.results import (
-    GenerationResult,
-    ModelInfo,
-    TranscribedWindow,
-    Transcription,
-)
+from xla_backend.interface.results import ModelInfo
 from xla_backend.openai_api.answers import (
     ChatCompletion,
     Completion,
@@ -39,7 +34,7 @@ from xla_backend.openai_api.answers import (
     Models,
     Transcript,
 )
-from xla_backend.openai_api.completing import EVENTS, JSON, ClientLeft, Completer, salt, while_there
+from xla_backend.openai_api.completing import EVENTS, JSON, ClientLeft, Completer, salt
 from xla_backend.openai_api.errors import describe, describe_fields, error_response
 from xla_backend.openai_api.host import Host, meant
 from xla_backend.openai_api.llama_cpp import add_llama_cpp
@@ -47,7 +42,6 @@ from xla_backend.openai_api.messages import MessagesRequest, MessageWriter
 from xla_backend.openai_api.outside import PATH
 from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, DecideRequest
 from xla_backend.openai_api.responses import ResponseRequest, ResponseStore, ResponseWriter
-from xla_backend.openai_api.running import Runs
 from xla_backend.openai_api.transcription import TranscriptionForm, kept
 from xla_backend.openai_api.writers import ChatWriter, CompletionWriter
 
@@ -196,14 +190,7 @@ def create_api(host: Host) -> FastAPI:
             in_chunks=False,
             questions=Question.all_of(body.questions),
         )
-        opened = partial(host.backend.submit, asked)
-        runs: Runs[str, GenerationResult] = Runs(
-            completer.threads, host.enter(request, 1), [opened]
-        )
-        try:
-            [result] = await while_there(request, runs.results())
-        finally:
-            runs.leave()
+        [result] = await completer.results(request, [partial(host.backend.submit, asked)])
         return JSONResponse(result.to_json())
 
     @api.post("/systemone")
@@ -231,13 +218,7 @@ def create_api(host: Host) -> FastAPI:
                 has_times=form.has_times,
             )
             opened = partial(host.backend.submit_speech, asked)
-            runs: Runs[TranscribedWindow, Transcription] = Runs(
-                completer.threads, host.enter(request, 1, alone=True), [opened]
-            )
-            try:
-                [result] = await while_there(request, runs.results())
-            finally:
-                runs.leave()
+            [result] = await completer.results(request, [opened], alone=True)
         if (text := form.text(result)) is not None:
             kind = "text/vtt" if form.response_format == "vtt" else "text/plain"
             return Response(text, media_type=kind)

@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from xla_backend import __version__
 from xla_backend.checkpoints.prompts import check_prompt, encode_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.interface.backend import AnyStream, Chunk, Result
 from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import TextRequest
@@ -54,15 +55,11 @@ class ClientLeft(Exception):
 
 
 class Completer:
-    """Runs text requests.
-
-    Attributes:
-        threads: read the engine's streams.
-    """
+    """Runs requests at the host's engine."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.threads = ThreadPoolExecutor(host.at_once, thread_name_prefix="v1")
+        self._threads = ThreadPoolExecutor(host.at_once, thread_name_prefix="v1")
         self._fingerprints: dict[str, str] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
 
@@ -102,8 +99,7 @@ class Completer:
             token_ids: of the only prompt, if it has been tokenized.
         """
         host = self.host
-        if body.has_grammar:
-            await asyncio.to_thread(body.check_grammar)
+        await body.check_grammar()
         model = body.model = self.model(body.model, isinstance(body, ChatRequest))
         if isinstance(body, ChatRequest) and (body.listed_tools or body.chat_template_kwargs):
             tokenizer = await self._loaded_tokenizer(request, body)
@@ -140,25 +136,43 @@ class Completer:
             fingerprint, tokenizer = await self._known(model)
             return writer(body, facts=Facts(fingerprint, tokenizer, asked))
 
-        turns = host.enter(request, len(asked))
-        runs: Runs[str, GenerationResult] = Runs(self.threads, turns, opens)
+        if not body.stream:
+            results = await self.results(request, opens)
+            answer = (await write()).whole(results)
+            if isinstance(answer, BaseModel):
+                return Response(answer.model_dump_json(), media_type=JSON)
+            return Response(json.dumps(answer), media_type=JSON)
+        runs = Runs(self._threads, host.enter(request, len(asked)), opens)
         try:
-            if body.stream:
-                first = asyncio.ensure_future(anext(chunks := runs.chunks()))
-                # An error that comes before then gets its own status.
-                await while_there(request, asyncio.wait([first], timeout=FIRST_WAIT_S))
-                if first.done():
-                    first.result()
-                events = _events(await write(), _alive(first, chunks), runs)
-                return StreamingResponse(events, headers=_UNBUFFERED, media_type=EVENTS)
-            results = await while_there(request, runs.results())
+            first = asyncio.ensure_future(anext(chunks := runs.chunks()))
+            # An error that comes before then gets its own status.
+            await while_there(request, asyncio.wait([first], timeout=FIRST_WAIT_S))
+            if first.done():
+                first.result()
+            events = _events(await write(), _alive(first, chunks), runs)
+            return StreamingResponse(events, headers=_UNBUFFERED, media_type=EVENTS)
         except BaseException:
             runs.leave()
             raise
-        answer = (await write()).whole(results)
-        if isinstance(answer, BaseModel):
-            return Response(answer.model_dump_json(), media_type=JSON)
-        return Response(json.dumps(answer), media_type=JSON)
+
+    async def results(
+        self,
+        request: Request,
+        opens: Sequence[Callable[[], AnyStream[Chunk, Result]]],
+        alone: bool = False,
+    ) -> list[Result]:
+        """The results of runs that are not streamed; ends them if the client leaves.
+
+        Args:
+            request: the HTTP request.
+            opens: for each run, the function that sends it to the engine.
+            alone: see `Host.enter`.
+        """
+        runs = Runs(self._threads, self.host.enter(request, len(opens), alone), opens)
+        try:
+            return await while_there(request, runs.results())
+        finally:
+            runs.leave()
 
     async def encoded_ahead(self, chat: ChatRequest) -> tuple[int, ...]:
         """The tokens of a chat with tools or template variables, or if their number is sent first.
@@ -193,12 +207,7 @@ class Completer:
             host, options = self.host, GenerationOptions(max_new_tokens=1)
             host.check(model, "a", options)
             asked = TextRequest(model, "a", options, cache_salt="v1", in_chunks=False)
-            opened = partial(host.backend.submit, asked)
-            runs: Runs[str, GenerationResult] = Runs(self.threads, host.enter(request, 1), [opened])
-            try:
-                await while_there(request, runs.results())
-            finally:
-                runs.leave()
+            await self.results(request, [partial(host.backend.submit, asked)])
             return await self.tokenizer(model)
 
     async def tokenizer(self, model: str) -> Tokenizer:

@@ -31,22 +31,16 @@ if TYPE_CHECKING:
 class Answering(Protocol):
     """What the API needs from an engine; a part of `ServedBackend`."""
 
-    @property
-    def submit(self) -> Callable[[TextRequest], AnyStream[str, GenerationResult]]:
+    def submit(self, request: TextRequest) -> AnyStream[str, GenerationResult]:
         """Starts a text request."""
 
-    @property
-    def submit_speech(
-        self,
-    ) -> Callable[[SpeechRequest], AnyStream[TranscribedWindow, Transcription]]:
+    def submit_speech(self, request: SpeechRequest) -> AnyStream[TranscribedWindow, Transcription]:
         """Starts a transcription; the recording is a file's path."""
 
-    @property
-    def tokenizer(self) -> Callable[[str], Tokenizer]:
+    def tokenizer(self, model: str) -> Tokenizer:
         """The tokenizer of a model; a Hub model must be loaded."""
 
-    @property
-    def identity(self) -> Callable[[str], str]:
+    def identity(self, model: str) -> str:
         """A hash of a model's weights and settings."""
 
 

@@ -6,6 +6,7 @@ by name. Unknown fields are ignored, as OpenAI does. Must not know HTTP.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
@@ -228,7 +229,7 @@ class Generation(OptionFields):
     user: str | None = Field(None, description="ignored")
     grammar: dict[str, Any] | str | None = Field(
         None,
-        description="of llama.cpp: rules as text (GBNF) without recursion; or one of json_schema, "
+        description="of llama.cpp: rules as text (GBNF); or one of json_schema, "
         "regex, choice, gbnf and json_object",
     )
     response_format: dict[str, Any] | None = Field(
@@ -278,20 +279,15 @@ class Generation(OptionFields):
                 self._grammar, self._grammar_field = Grammar.of(form), name
         return self
 
-    @property
-    def has_grammar(self) -> bool:
-        """Whether `check_grammar` has anything to do."""
-        return self._grammar is not None
-
-    def check_grammar(self) -> None:
-        """Checks that the grammar can be followed, which takes up to some seconds.
+    async def check_grammar(self) -> None:
+        """Checks that the grammar can be followed, if there is one; takes up to some seconds.
 
         Raises:
             NotSupported: it cannot be.
         """
-        assert self._grammar is not None, "there is one"
-        with _named(self._grammar_field):
-            grammars.check(self._grammar)
+        if self._grammar is not None:
+            with _named(self._grammar_field):
+                await asyncio.to_thread(grammars.check, self._grammar)
 
     def _forms(self) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
         """The requested grammars by field, in the form of `Grammar.of`."""

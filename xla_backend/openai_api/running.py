@@ -12,7 +12,7 @@ import contextvars
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, Generic, cast
+from typing import Generic, cast
 
 from xla_backend.interface.backend import AnyStream, Chunk, Result
 from xla_backend.interface.errors import EngineStopped
@@ -41,9 +41,18 @@ class Runs(Generic[Chunk, Result]):
         self._threads = threads
         self._arrived: asyncio.Queue[tuple[int, Chunk | Result] | Exception] = asyncio.Queue()
         self._tasks = [
-            self._begin(place, turn, open)
+            asyncio.create_task(self._run(place, turn, open))
             for place, (turn, open) in enumerate(zip(turns, opens, strict=True))
         ]
+        for task, turn in zip(self._tasks, turns, strict=True):
+            _tasks.add(task)
+            task.add_done_callback(_tasks.discard)
+
+            # Here, because a task that is cancelled at once never starts.
+            def leave(_: asyncio.Task[None], turn: Turn = turn) -> None:
+                turn.leave()
+
+            task.add_done_callback(leave)
 
     async def chunks(self) -> AsyncIterator[tuple[int, Chunk | Result]]:
         """Pairs of a run's number and its next chunk or, at its end, its result.
@@ -72,69 +81,36 @@ class Runs(Generic[Chunk, Result]):
         for task in self._tasks:
             task.cancel()
 
-    def _begin(
-        self, number: int, turn: Turn, open: Callable[[], AnyStream[Chunk, Result]]
-    ) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._run(number, turn, open))
-        _tasks.add(task)
-
-        def end(task: asyncio.Task[None]) -> None:
-            turn.leave()  # here, because a task that is cancelled at once never starts
-            _tasks.discard(task)
-
-        task.add_done_callback(end)
-        return task
-
     async def _run(
         self, number: int, turn: Turn, open: Callable[[], AnyStream[Chunk, Result]]
     ) -> None:
         waited_s = await turn.wait()
-        loop = asyncio.get_running_loop()
+        loop, put = asyncio.get_running_loop(), self._arrived.put_nowait
+        streams: list[AnyStream[Chunk, Result]] = []
+        is_stopped = threading.Event()
 
-        put = self._arrived.put_nowait
-        reader = _Reader(open, lambda chunk: loop.call_soon_threadsafe(put, (number, chunk)))
+        def read() -> Result | None:
+            streams.append(stream := open())
+            if is_stopped.is_set():  # before it was in the list
+                stream.stop()
+            for chunk in stream:
+                loop.call_soon_threadsafe(put, (number, chunk))
+            return stream.result
+
         # With the request's id, a context variable, which threads do not inherit.
-        read = contextvars.copy_context().run
-        work = loop.run_in_executor(self._threads, read, reader.read)
+        work = loop.run_in_executor(self._threads, contextvars.copy_context().run, read)
         try:
             await asyncio.wait([work])  # cancelling this does not cancel the work
         finally:
             if not work.done():
-                reader.stop()
+                is_stopped.set()
+                for stream in streams:
+                    stream.stop()
                 await asyncio.wait([work])  # the engine works on it until then
             error = work.exception()
         if error is not None:
-            self._arrived.put_nowait(error if isinstance(error, Exception) else RuntimeError(error))
+            put(error if isinstance(error, Exception) else RuntimeError(error))
         elif (result := work.result()) is None:
-            self._arrived.put_nowait(EngineStopped("The request was stopped before it began."))
+            put(EngineStopped("The request was stopped before it began."))
         else:
-            self._arrived.put_nowait((number, result.after_waiting(waited_s)))
-
-
-class _Reader(Generic[Chunk, Result]):
-    """Reads one stream to its end in a thread; another thread may stop it."""
-
-    def __init__(
-        self, open: Callable[[], AnyStream[Chunk, Result]], pass_on: Callable[[Any], object]
-    ) -> None:
-        self._open = open
-        self._pass_on = pass_on
-        self._lock = threading.Lock()
-        self._stream: AnyStream[Chunk, Result] | None = None
-        self._is_stopped = False
-
-    def read(self) -> Result | None:
-        stream = self._open()
-        with self._lock:
-            self._stream = stream
-            if self._is_stopped:
-                stream.stop()
-        for chunk in stream:
-            self._pass_on(chunk)
-        return stream.result
-
-    def stop(self) -> None:
-        with self._lock:
-            self._is_stopped = True
-            if self._stream is not None:
-                self._stream.stop()
+            put((number, result.after_waiting(waited_s)))

@@ -112,9 +112,15 @@ class Writer(ABC):
 
 
 class _OpenAiWriter(Writer):
-    """The common part of chats and completions."""
+    """The common part of chats and completions.
+
+    Attributes:
+        prefix: of the answer's id.
+        forms: of a whole answer and of an event: its class and its name in the protocol.
+    """
 
     prefix: str
+    forms: tuple[tuple[type[BaseModel], str], tuple[type[BaseModel], str]]
 
     def __init__(self, body: Generation, facts: Facts) -> None:
         super().__init__()
@@ -134,32 +140,33 @@ class _OpenAiWriter(Writer):
         if self._no_usage:
             yield self._event([], usage=usage(results, self._times))
 
+    def whole(self, results: Sequence[GenerationResult]) -> BaseModel:
+        choices = [self._choice(number, result) for number, result in enumerate(results)]
+        told = {"usage": usage(results, self._times), "timings": timings(results[0])}
+        form, name = self.forms[0]
+        return form(object=name, choices=choices, **self._common, **told)
+
     @abstractmethod
+    def _choice(self, number: int, result: GenerationResult) -> BaseModel:
+        """A choice of the whole answer."""
+
     def _event(self, choices: list[Any], **more: Any) -> BaseModel:
         """An event of the stream."""
-
-    def _whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
-        return {
-            **self._common,
-            "usage": usage(results, self._times),
-            "timings": timings(results[0]),
-        }
+        form, name = self.forms[1]
+        return form(object=name, choices=choices, **self._common, **self._no_usage | more)
 
 
 class ChatWriter(_OpenAiWriter):
     """The writer for `ChatRequest`."""
 
     prefix = "chatcmpl"
+    forms = ((ChatCompletion, "chat.completion"), (ChatChunk, "chat.completion.chunk"))
 
     def __init__(self, body: ChatRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
         self._readers: dict[int, CallReader] = defaultdict(body.reader)
         self._untold: dict[int, tuple[Token, ...]] = {}
-
-    def whole(self, results: Sequence[GenerationResult]) -> ChatCompletion:
-        choices = [self._choice(number, result) for number, result in enumerate(results)]
-        return ChatCompletion(object="chat.completion", choices=choices, **self._whole(results))
 
     def _choice(self, number: int, result: GenerationResult) -> ChatChoice:
         reader = self._readers[number]
@@ -175,11 +182,11 @@ class ChatWriter(_OpenAiWriter):
             finish_reason=finish_reason(result, reader.has_called),
         )
 
-    def begin(self, number: int) -> Iterator[ChatChunk]:
+    def begin(self, number: int) -> Iterator[BaseModel]:
         delta = Delta(role="assistant", content="")
         yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
 
-    def more(self, number: int, text: str) -> Iterator[ChatChunk]:
+    def more(self, number: int, text: str) -> Iterator[BaseModel]:
         # Tokens of text that is held back come with the next chunk.
         tokens = self._untold.pop(number, ()) + self.new(number, text)
         if told := progress(text):
@@ -192,7 +199,7 @@ class ChatWriter(_OpenAiWriter):
             yield self._event([choice])
         self._untold[number] = tokens
 
-    def end(self, number: int, result: GenerationResult) -> Iterator[ChatChunk]:
+    def end(self, number: int, result: GenerationResult) -> Iterator[BaseModel]:
         reader = self._readers[number]
         for part in reader.finish():
             choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
@@ -206,10 +213,6 @@ class ChatWriter(_OpenAiWriter):
         )
         yield self._event([choice], timings=timings(result))
 
-    def _event(self, choices: list[ChunkChoice], **more: Any) -> ChatChunk:
-        values = self._common | self._no_usage | more
-        return ChatChunk(object="chat.completion.chunk", choices=choices, **values)
-
     def _told(self, number: int, tokens: Sequence[Token]) -> ChatLogprobs | None:
         if self._logprobs is None:
             return None
@@ -220,6 +223,7 @@ class CompletionWriter(_OpenAiWriter):
     """The writer for `CompletionRequest`."""
 
     prefix = "cmpl"
+    forms = ((Completion, "text_completion"), (Completion, "text_completion"))
 
     def __init__(self, body: CompletionRequest, facts: Facts) -> None:
         super().__init__(body, facts)
@@ -230,29 +234,25 @@ class CompletionWriter(_OpenAiWriter):
             texts = (_text(prompt, facts.tokenizer) for prompt, _ in facts.asked)
         self._echoes = dict(enumerate(texts))
 
-    def whole(self, results: Sequence[GenerationResult]) -> Completion:
-        choices = [
-            CompletionChoice(
-                text=self._echoes.get(number, "") + result.text,
-                index=number,
-                logprobs=self._told(number, written(result)),
-                finish_reason=finish_reason(result),
-            )
-            for number, result in enumerate(results)
-        ]
-        return Completion(object="text_completion", choices=choices, **self._whole(results))
+    def _choice(self, number: int, result: GenerationResult) -> CompletionChoice:
+        return CompletionChoice(
+            text=self._echoes.get(number, "") + result.text,
+            index=number,
+            logprobs=self._told(number, written(result)),
+            finish_reason=finish_reason(result),
+        )
 
-    def begin(self, number: int) -> Iterator[Completion]:
+    def begin(self, number: int) -> Iterator[BaseModel]:
         if number in self._echoes:
             yield from self.more(number, self._echoes[number])
 
-    def more(self, number: int, text: str) -> Iterator[Completion]:
+    def more(self, number: int, text: str) -> Iterator[BaseModel]:
         choice = CompletionChoice(text=text, index=number, finish_reason=None)
         if tokens := self.new(number, text):
             choice.logprobs = self._told(number, tokens)
         yield self._event([choice], **progress(text))
 
-    def end(self, number: int, result: GenerationResult) -> Iterator[Completion]:
+    def end(self, number: int, result: GenerationResult) -> Iterator[BaseModel]:
         choice = CompletionChoice(
             text="",
             index=number,
@@ -260,10 +260,6 @@ class CompletionWriter(_OpenAiWriter):
             finish_reason=finish_reason(result),
         )
         yield self._event([choice], timings=timings(result))
-
-    def _event(self, choices: list[CompletionChoice], **more: Any) -> Completion:
-        values = self._common | self._no_usage | more
-        return Completion(object="text_completion", choices=choices, **values)
 
     def _told(self, number: int, tokens: Sequence[Token]) -> CompletionLogprobs | None:
         if self._logprobs is None:

@@ -21,7 +21,6 @@ from xla_backend.interface.results import (
     Prediction,
     RowRun,
 )
-from xla_backend.prediction import prefixes
 
 # Reuse wastes work on padding, not on tokens: decoding stops at the request's limit. The bounds
 # keep the waste below the cost of any compile.
@@ -116,14 +115,6 @@ class RowWork:
     prompt_tokens: int
     cached_tokens: tuple[int, int]
     max_new_tokens: int
-
-    @classmethod
-    def of(
-        cls, root: str, cached: Collection[str], token_ids: Sequence[int], max_new_tokens: int
-    ) -> RowWork:
-        """The work of a prompt; `root` and `cached` as in `prefixes.cached_tokens`."""
-        tokens = prefixes.cached_tokens(cached, root, token_ids)
-        return cls(len(token_ids), tokens, max_new_tokens)
 
 
 def predict(

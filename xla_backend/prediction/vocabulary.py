@@ -1,12 +1,13 @@
 """`Vocabulary`: what predictions need from a model, without the model itself.
 
-Knows how a prompt or a recording's window becomes a key. Must not know TensorFlow, nor what is in
-memory or in the store.
+Knows how a prompt or a recording's window becomes a key and a prediction. Must not know TensorFlow,
+nor where what is known of the engine comes from.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,43 +22,20 @@ from xla_backend.checkpoints.speech_input import (
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import sample
 from xla_backend.compilation import naming
+from xla_backend.compilation.store import Store
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import ModelInfo
+from xla_backend.interface.results import CacheEntry, ModelInfo, Past, Prediction
 from xla_backend.matmul import kinds
+from xla_backend.prediction.prediction import RowWork, keys_of, predict
+from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.prediction.questions import QuestionTokens
 
 REMEMBERED_PROMPTS = 64
 REMEMBERED_LENGTH = 20_000
 """Characters; longer prompts are not worth the memory."""
-
-
-class PromptEncoder:
-    """Tokenizes prompts; can be pickled.
-
-    It caches the latest prompts, because each is predicted again with other options and when sent.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self._remembered = functools.lru_cache(REMEMBERED_PROMPTS)(self._encode)
-
-    def __reduce__(self) -> tuple[type[PromptEncoder], tuple[Tokenizer]]:
-        """Without the cache."""
-        return PromptEncoder, (self.tokenizer,)
-
-    def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """A prompt's token ids, without padding."""
-        if isinstance(prompt, TokenIds):
-            return prompt.ids
-        texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
-        is_short = sum(map(len, texts)) <= REMEMBERED_LENGTH
-        return self._remembered(prompt) if is_short else self._encode(prompt)
-
-    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(prompt))
 
 
 class Asked(NamedTuple):
@@ -74,19 +52,35 @@ class Asked(NamedTuple):
     max_new_tokens: int
 
 
+class Known(NamedTuple):
+    """What predictions need from an engine, here or in another process.
+
+    Attributes:
+        entries, past, prefixes: what the methods of `Backend` return.
+        store: has the functions that can be restored; None for none.
+    """
+
+    entries: Iterable[CacheEntry]
+    past: Past
+    prefixes: Collection[str]
+    store: Store | None
+
+
 @dataclass(frozen=True)
 class Vocabulary:
-    """What predictions need from a model; can be pickled.
+    """What predictions need from a model.
 
     Attributes:
         speech: None for a text model.
         identity: see `naming.identity`.
+        has_pool: whether it can have a pool here.
     """
 
     info: ModelInfo
-    encoder: PromptEncoder
+    tokenizer: Tokenizer
     speech: SpeechInput | None
     identity: str
+    has_pool: bool = True
 
     @classmethod
     def load(cls, files: ModelFiles) -> Vocabulary:
@@ -97,7 +91,7 @@ class Vocabulary:
         """
         return cls(
             info=files.info,
-            encoder=PromptEncoder(Tokenizer.load(files.folder, files.config.vocab_size)),
+            tokenizer=Tokenizer.load(files.folder, files.config.vocab_size),
             speech=SpeechInput.load(files.folder, files.generation_config, files.config)
             if files.info.family == "speech"
             else None,
@@ -116,21 +110,46 @@ class Vocabulary:
             InvalidRequest: the prompt is empty or too long.
         """
         if request.questions:
-            asked = self.encoder.tokenizer, self.info, request.prompt, request.questions
+            asked = self.tokenizer, self.info, request.prompt, request.questions
             tokens = QuestionTokens.of(*asked)
             token_ids, length = tuple(tokens.to_read), tokens.most_tokens
         else:
             check_prompt(request.prompt, self.info)
-            token_ids = self.encoder.encode(request.prompt)
+            token_ids = self.encoded(request.prompt)
             check_length(length := len(token_ids), self.info)
         request = with_room(request, length, self.info)
-        key = key_for(rules, self.info, length, request)
+        key = key_for(rules, self.info, length, request, self.has_pool)
         return Asked(key, token_ids, request.options.max_new_tokens)
 
-    def speech_key(
-        self, rules: BucketRules, options: GenerationOptions | None
-    ) -> tuple[CacheKey, int]:
-        """The key of every window of a recording, and a whole window's frames.
+    def encoded(self, prompt: Prompt) -> tuple[int, ...]:
+        """A prompt's token ids, without padding; unchecked."""
+        if isinstance(prompt, TokenIds):
+            return prompt.ids
+        texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
+        is_short = sum(map(len, texts)) <= REMEMBERED_LENGTH
+        return self._remembered(prompt) if is_short else tuple(self.tokenizer.encode(prompt))
+
+    @functools.cached_property
+    def _remembered(self) -> Callable[[Prompt], tuple[int, ...]]:
+        """Encodes each prompt once: it is predicted with several options, and sent afterwards."""
+        return functools.lru_cache(REMEMBERED_PROMPTS)(
+            lambda prompt: tuple(self.tokenizer.encode(prompt))
+        )
+
+    def predict_text(self, rules: BucketRules, request: TextRequest, known: Known) -> Prediction:
+        """Predicts outcome and duration of a text request; errors as for `asked`."""
+        asked = self.asked(rules, request)
+        tokens, row = len(asked.token_ids), None
+        if asked.key.is_pooled:
+            root = root_name(self.identity, request.cache_salt)
+            cached = cached_tokens(known.prefixes, root, asked.token_ids)
+            row = RowWork(tokens, cached, asked.max_new_tokens)
+        return self._predict(asked.key, tokens, known, request.exact_key, row)
+
+    def predict_speech(
+        self, rules: BucketRules, options: GenerationOptions | None, known: Known
+    ) -> Prediction:
+        """Predicts the same for a window of any recording.
 
         Raises:
             InvalidRequest: it is not a speech model.
@@ -138,4 +157,28 @@ class Vocabulary:
         if self.speech is None:
             raise works_on_text(self.info.name)
         options = fitting_options(options, self.speech, self.info.context_length)
-        return speech_key(rules, self.speech, options), self.speech.frames
+        return self._predict(speech_key(rules, self.speech, options), self.speech.frames, known)
+
+    def _predict(
+        self,
+        wanted: CacheKey,
+        prompt_tokens: int,
+        known: Known,
+        exact_key: bool = False,
+        row: RowWork | None = None,
+    ) -> Prediction:
+        entries = [entry for entry in known.entries if entry.model == self.info.name]
+        in_memory = keys_of(entries)
+
+        def holds(entry: str) -> bool:
+            return known.store is not None and known.store.holds(entry)
+
+        return predict(
+            wanted=wanted,
+            prompt_tokens=prompt_tokens,
+            entries=entries,
+            past=known.past.get(self.info.name, {}),
+            missing=lambda key: naming.missing(self.identity, key, in_memory, holds),
+            exact_key=exact_key,
+            row=row,
+        )

@@ -29,9 +29,8 @@ from xla_backend.compilation.store import open_store
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.backend import ServedBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
-from xla_backend.interface.errors import BackendError
+from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.function_comparison import (
-    DEFAULT_CALLS,
     FunctionComparison,
     FunctionRequest,
     StoredKey,
@@ -49,13 +48,10 @@ from xla_backend.interface.results import (
     TranscribedWindow,
     Transcription,
 )
-from xla_backend.prediction.prediction import RowWork
-from xla_backend.prediction.prefixes import root_name
-from xla_backend.prediction.vocabulary import Vocabulary
+from xla_backend.prediction.vocabulary import Known, Vocabulary
 from xla_backend.process import memory
+from xla_backend.process.child import ProcessStream
 from xla_backend.process.messages import Request, Settings
-from xla_backend.process.predictor import Predictor
-from xla_backend.process.process_stream import ProcessStream
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.supervisor import EngineHealth, Supervisor
 from xla_backend.process.watchdog import Patience
@@ -112,9 +108,9 @@ class BackendProcess(ServedBackend):
             ValueError: an amount of memory cannot be parsed.
         """
         self._rules = rules
-        registry = Registry() if registry is None else registry
+        self._registry = registry = Registry() if registry is None else registry
         self._store = open_store(store)
-        self._predictor = Predictor(registry, self._store)
+        self._vocabularies: dict[str, Vocabulary] = {}
         self._inspector = Inspector(self._store, registry) if self._store else None
         self._supervisor = Supervisor(
             Settings(
@@ -155,11 +151,8 @@ class BackendProcess(ServedBackend):
     def load(self, model: str) -> ModelInfo:
         return self._supervisor.submit(Request(0, "load", model)).wait()
 
-    def compare_function(
-        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
-    ) -> FunctionComparison:
-        asked = FunctionRequest(function, batch_size, pad, calls)
-        return self._supervisor.submit(Request(0, "compare_function", asked)).wait()
+    def compare(self, request: FunctionRequest) -> FunctionComparison:
+        return self._supervisor.submit(Request(0, "compare_function", request)).wait()
 
     def clear_functions(self) -> None:
         self._supervisor.submit(Request(0, "clear_functions", None)).wait()
@@ -191,7 +184,7 @@ class BackendProcess(ServedBackend):
         return self._supervisor.health()
 
     def models(self) -> list[ModelInfo]:
-        mirrored, registry = self._supervisor.engine.snapshot.models, self._predictor.registry
+        mirrored, registry = self._supervisor.engine.snapshot.models, self._registry
         if mirrored is None:
             return registry.list()
         # The engine reports models that were added since only after its next request.
@@ -220,7 +213,7 @@ class BackendProcess(ServedBackend):
         return self.vocabulary(model).identity
 
     def tokenizer(self, model: str) -> Tokenizer:
-        return self.vocabulary(model).encoder.tokenizer
+        return self.vocabulary(model).tokenizer
 
     def vocabulary(self, model: str) -> Vocabulary:
         """What predictions need from a model; read once.
@@ -228,29 +221,30 @@ class BackendProcess(ServedBackend):
         Raises:
             ModelUnavailable: the model is unknown, or a Hub model that is not loaded yet.
         """
-        return self._predictor.vocabulary(model, self.models())
+        if model not in self._vocabularies:
+            if any(
+                info.source == "hub" and not (info.loaded or info.on_disk)
+                for info in self.models()
+                if info.name == model
+            ):
+                # Locating the model could start a download; a prediction must not wait for that.
+                raise ModelUnavailable(
+                    f"{model} is not loaded yet. Its first request downloads and loads it; from "
+                    "then on requests can be predicted."
+                )
+            # Another thread may have read it too: the first one stays, with its cached prompts.
+            self._vocabularies.setdefault(model, Vocabulary.load(self._registry.locate(model)))
+        return self._vocabularies[model]
 
     def predict_text(self, request: TextRequest) -> Prediction:
-        vocabulary, known = self.vocabulary(request.model), self._supervisor.engine.snapshot
-        asked = vocabulary.asked(self._rules, request)
-        tokens, row = len(asked.token_ids), None
-        if asked.key.is_pooled:
-            root = root_name(vocabulary.identity, request.cache_salt)
-            row = RowWork.of(root, known.prefixes, asked.token_ids, asked.max_new_tokens)
-        return self._predictor.predict(
-            vocabulary,
-            asked.key,
-            tokens,
-            request.exact_key,
-            known.entries,
-            known.past,
-            row,
-        )
+        return self.vocabulary(request.model).predict_text(self._rules, request, self._known())
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
-        vocabulary, known = self.vocabulary(model), self._supervisor.engine.snapshot
-        wanted, frames = vocabulary.speech_key(self._rules, options)
-        return self._predictor.predict(vocabulary, wanted, frames, False, known.entries, known.past)
+        return self.vocabulary(model).predict_speech(self._rules, options, self._known())
+
+    def _known(self) -> Known:
+        told = self._supervisor.engine.snapshot
+        return Known(told.entries, told.past, told.prefixes, self._store)
 
     # --- the engine's end -----------------------------------------------------------------------
 
@@ -287,7 +281,7 @@ class BackendProcess(ServedBackend):
 
         This saves time of the engine's thread, and a prompt that was predicted is tokenized once.
         """
-        vocabulary = self._predictor.known(request.model)
+        vocabulary = self._vocabularies.get(request.model)
         is_tokenized = request.token_ids or isinstance(request.prompt, TokenIds)
         if vocabulary is None or is_tokenized or request.questions:
             return request

@@ -13,10 +13,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
 from xla_backend.compilation.startup import ENVIRONMENT
+from xla_backend.engine.streams import Chunk, Stream
+from xla_backend.interface.backend import Result
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.results import EngineStatus, Past
@@ -32,30 +34,12 @@ Warming = tuple[tuple[str, CacheKey], ...]
 logger = logging.getLogger("xla_backend.process.backend_process")
 
 
-class Owner(Protocol):
-    """Is told what happens to a child, in one of the child's threads."""
-
-    def child_is_ready(self, child: Child) -> None:
-        """It has started."""
-
-    def child_passed_soft_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that a successor should start."""
-
-    def child_passed_hard_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that it takes no more requests."""
-
-    def child_drained(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
-        """It ended as told, and left requests and keys to its successor."""
-
-    def child_died(self, child: Child, waiting: list[Call]) -> None:
-        """It ended by itself, and left the requests that it had not started."""
-
-    def request_finished(self, finished: FinishedRequest) -> None:
-        """A request has its last reply."""
-
-
 class Call:
-    """One request that was sent to a child, and its replies. Made by `Child.submit`."""
+    """One request that was sent to a child, made by `Child.submit`.
+
+    Attributes:
+        replies: each is "chunk", "result" or "error", and its value.
+    """
 
     def __init__(self, child: Child, number: int, request: Request, ahead: int) -> None:
         self.child = child
@@ -67,16 +51,12 @@ class Call:
         self._ahead = ahead
         self._is_stopped = False
         self._is_abandoned = False
-        self._replies: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-
-    def next_reply(self) -> tuple[str, Any]:
-        """The next ("chunk" | "result" | "error", value); blocks."""
-        return self._replies.get()
+        self.replies: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
     def wait(self) -> Any:
         """The result of a request that has one reply only; raises the child's error."""
         try:
-            kind, value = self.next_reply()
+            kind, value = self.replies.get()
         except BaseException:  # Ctrl-C: no caller waits any more
             self.abandon()
             raise
@@ -110,7 +90,7 @@ class Call:
             self.child.stop(self)
 
     def reply(self, kind: str, value: Any) -> None:
-        self._replies.put((kind, value))
+        self.replies.put((kind, value))
         self.started.set()
 
     def finished(self, kind: str, value: Any) -> FinishedRequest:
@@ -120,13 +100,32 @@ class Call:
         )
 
 
+class ProcessStream(Stream[Chunk, Result]):
+    """The output of a call. Closing or dropping it before its end stops the request."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._call = call
+        self._items, self._started = call.replies, call.started
+        self.on_stop = call.stop
+
+    def close(self) -> None:
+        """Stops the request without waiting for it."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._call.abandon()
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Child:
     """One engine process. Methods may be called from any thread."""
 
     def __init__(
         self,
         settings: Settings,
-        owner: Callable[[], Owner | None],
+        owner: Callable[[], Any],
         on_status: Callable[[EngineStatus], None] | None,
         patience: Patience,
     ) -> None:
@@ -134,7 +133,8 @@ class Child:
 
         Args:
             settings: of the process.
-            owner: a weak reference to the owner.
+            owner: a weak reference to the `Supervisor`, whose methods are called in the child's
+                threads.
             on_status: called with every new status.
             patience: how long each phase may last without a message.
 
@@ -276,8 +276,8 @@ class Child:
     def _take(self, kind: str, number: int | None, value: Any) -> None:
         """Takes one message of the child."""
         if kind == "log":
-            name, level, text = value
-            logging.getLogger(name).log(level, "%s", text)
+            if (of := logging.getLogger(value.name)).isEnabledFor(value.levelno):
+                of.handle(value)
             return
         self._watchdog.sign_of_life()
         if kind == "status":

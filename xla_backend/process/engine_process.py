@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import logging.handlers
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, first_line
@@ -298,37 +300,33 @@ class EngineProcess:
 
     def _serve(self, backend: Backend, active: Active) -> None:
         """Gives a request to the engine."""
-        request, arrival_time = active.request, self._arrival_time(active.request)
+        request, asked = active.request, active.request.asked
+        if isinstance(asked, TextRequest | SpeechRequest | FunctionRequest):
+            asked = dataclasses.replace(asked, arrival_time=self._arrival_time(request))
 
         def may_begin() -> bool:
             return self._may_begin(active)
 
-        asked = request.asked
         if isinstance(asked, TextRequest):
-            text = dataclasses.replace(asked, arrival_time=arrival_time)
-            backend.submit(text, may_begin, active)
+            backend.submit(asked, may_begin, active)
         elif isinstance(asked, SpeechRequest):
-            speech = dataclasses.replace(asked, arrival_time=arrival_time)
-            backend.submit_speech(speech, may_begin, active)
+            backend.submit_speech(asked, may_begin, active)
         else:
-            threading.Thread(
-                target=self._administer, args=(backend, active), daemon=True, name=request.kind
-            ).start()
+            administers = partial(self._administer, backend, active, asked)
+            threading.Thread(target=administers, daemon=True, name=request.kind).start()
 
-    def _administer(self, backend: Backend, active: Active) -> None:
+    def _administer(
+        self, backend: Backend, active: Active, asked: FunctionRequest | str | None
+    ) -> None:
         """Handles a request that generates nothing."""
-        request = active.request
         if not self._may_begin(active):
             active.finish(None)
             return
         try:
-            if request.kind == "load":
-                value: Any = backend.load(request.model)
-            elif isinstance(request.asked, FunctionRequest):
-                value = backend.compare_function(
-                    **dataclasses.asdict(request.asked),
-                    arrival_time=self._arrival_time(request),
-                )
+            if isinstance(asked, str):
+                value: Any = backend.load(asked)
+            elif isinstance(asked, FunctionRequest):
+                value = backend.compare(asked)
             else:
                 value = None
                 backend.clear_functions()
@@ -389,17 +387,14 @@ class EngineProcess:
         self.answer(active, "error", BackendError(sentence))
 
 
-class ChannelHandler(logging.Handler):
-    """Sends log records to the parent, which logs them as its own."""
+class ChannelHandler(logging.handlers.QueueHandler):
+    """Sends log records to the parent, which logs them as its own; its queue is a `Channel`."""
 
-    def __init__(self, channel: Channel) -> None:
-        """Tracebacks are formatted here, because they cannot be pickled."""
-        super().__init__()
-        self._channel = channel
+    queue: Any
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Sends one record: logger, level, text."""
-        self._channel.send(("log", None, (record.name, record.levelno, self.format(record))))
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Sends one record, which can be pickled."""
+        self.queue.send(("log", None, record))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -421,7 +416,7 @@ def main() -> None:
     keep_freed_memory()
     log = logging.getLogger("xla_backend")
     log.setLevel(settings.log_level)
-    log.addHandler(ChannelHandler(channel))
+    log.addHandler(ChannelHandler(cast("Any", channel)))
     engine = EngineProcess(channel, settings)
     threading.Thread(
         target=_listen_and_end, args=(engine, channel), name="receiver", daemon=True

@@ -22,7 +22,7 @@ To the parent: tuples (kind, number of the request or None, value):
 | "snapshot" | a `Snapshot`, when the engine's state has changed |
 | "ready" | None: the engine takes requests; loading the default model was tried |
 | "failed" | why the engine cannot start; the process ends |
-| "log" | (logger, level, text) |
+| "log" | a `LogRecord` |
 | "soft_limit" | bytes held: so many that a successor should start |
 | "hard_limit" | bytes held: so many that the engine takes no other request |
 | "drained" | models and keys that were still to be compiled: the process ends |

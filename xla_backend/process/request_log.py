@@ -1,4 +1,4 @@
-"""`RequestLog`: one line of JSON per request, for the operator.
+"""`RequestLog`: one line of JSON per request, for the operator; `TraceLog`: a trace of all.
 
 Knows what may be logged about a request: sizes, names, outcomes, seconds. Never the prompt, the
 text or anything else that a visitor sent.
@@ -9,10 +9,15 @@ from __future__ import annotations
 import datetime
 import json
 import threading
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
+from xla_backend.interface import trace
 from xla_backend.interface.results import GenerationResult
+from xla_backend.interface.timing import Span
 from xla_backend.process.messages import Request
 
 
@@ -75,3 +80,36 @@ class RequestLog:
         with self._lock:
             self._stream.write(line + "\n")
             self._stream.flush()
+
+
+class TraceLog:
+    """All requests of a program as one trace, a file that is valid at any moment.
+
+    The format does not require the array to be closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Begins a new file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._file = path.open("w", encoding="utf-8")
+        self._lock = threading.Lock()
+        self._row = 0
+        self._file.write("[\n")
+        self._write(trace.process_events())
+
+    def write(self, finished: FinishedRequest) -> None:
+        """Writes a request that has a result; others have no timing."""
+        if not isinstance(finished.value, GenerationResult):
+            return
+        sent = time.perf_counter() - finished.wall_s
+        page = [Span("engine", sent, finished.wall_s)]
+        with self._lock:
+            self._row += 1
+            self._write(trace.request_events(trace.TracedRequest(finished.value, page), self._row))
+
+    def _write(self, events: Iterable[dict[str, Any]]) -> None:
+        self._file.writelines(f"{json.dumps(event)},\n" for event in events)
+        self._file.flush()

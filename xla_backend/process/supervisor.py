@@ -164,23 +164,23 @@ class Supervisor:
             if (child := getattr(self, name, None)) is not None:
                 child.end_soon()
 
-    # --- called by the children -----------------------------------------------------------------
+    # --- called in threads of the children ------------------------------------------------------
 
     def child_is_ready(self, child: Child) -> None:
-        """See `Owner`."""
+        """It has started."""
         self._size_at_start = memory.resident(child.pid) or 0
         with self._lock:
             if child is self._successor:
                 self.engine.send("drain", None)
 
     def child_passed_soft_limit(self, child: Child, held: int) -> None:
-        """See `Owner`."""
+        """It holds so many bytes that a successor should start."""
         with self._lock:
             if child is self.engine and self._successor is None and self._has_room_for_two():
                 self._prepare_successor(held)
 
     def child_passed_hard_limit(self, child: Child, held: int) -> None:
-        """See `Owner`."""
+        """It holds so many bytes that it takes no more requests."""
         with self._lock:
             if child is not self.engine or self._closed:
                 return
@@ -191,13 +191,13 @@ class Supervisor:
                 child.send("drain", None)
 
     def child_drained(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
-        """See `Owner`."""
+        """It ended as told, and left requests and keys to its successor."""
         self._replace(child, waiting)
         for model in dict.fromkeys(model for model, _ in unmade):
             self.engine.send("warm", (model, [key for of, key in unmade if of == model]))
 
     def child_died(self, child: Child, waiting: list[Call]) -> None:
-        """See `Owner`."""
+        """It ended by itself, and left the requests that it had not started."""
         with self._lock:
             if child is self._successor:  # it had no requests yet
                 self._successor = None
@@ -210,7 +210,7 @@ class Supervisor:
             child.finish(call, "error", EngineStopped(child.status.detail))
 
     def request_finished(self, finished: FinishedRequest) -> None:
-        """See `Owner`."""
+        """A request has its last reply."""
         if self._on_request is not None:
             try:
                 self._on_request(finished)

@@ -5,15 +5,18 @@ Knows the process and its environment. Must not import TensorFlow, nor know what
 
 from __future__ import annotations
 
+import os
 import tempfile
+from pathlib import Path
 
 from xla_backend.baselines import overlay
 from xla_backend.checkpoints.models import Registry
-from xla_backend.child_process.parent_side import ChildProcess, search_path
+from xla_backend.child_process import calling
+from xla_backend.child_process.parent_side import search_path
 from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.retracing.question import GENERATE, Findings, Question
 
-MODULE = "xla_backend.retracing.retracing_process"
+NICENESS = 10  # the engine goes first
 
 
 def diagnose(question: Question) -> Findings:
@@ -27,6 +30,11 @@ def diagnose(question: Question) -> Findings:
     is_generate = question.function == GENERATE
     variables = overlay.environment(search_path()) if is_generate else ENVIRONMENT
     with tempfile.TemporaryDirectory() as dumps:
-        first = (question, Registry(), dumps)
-        findings: Findings = ChildProcess(MODULE, first, variables).answer()
+        flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={dumps} --xla_dump_hlo_as_text"
+        findings: Findings = calling.started(
+            "xla_backend.retracing.trying:find",
+            *(question, Path(dumps), Registry()),
+            niceness=NICENESS,
+            variables={**variables, "XLA_FLAGS": flags},
+        ).answer()
     return findings

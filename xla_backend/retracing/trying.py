@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from xla_backend.checkpoints.models import Registry
 from xla_backend.child_process.child_side import first_line
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.retracing.question import (
@@ -26,6 +27,7 @@ from xla_backend.retracing.question import (
 )
 
 Values = Mapping[str, Any]
+MODEL = "gpt2-stories"
 
 
 def weighted(x: tf.Tensor, factor: Any, mask: tf.Tensor | None = None) -> tf.Tensor:
@@ -34,13 +36,13 @@ def weighted(x: tf.Tensor, factor: Any, mask: tf.Tensor | None = None) -> tf.Ten
     return y if mask is None else tf.where(mask, y, tf.zeros_like(y))
 
 
-def find(question: Question, dumps: Path, generate: Callable[[], Callable[..., Any]]) -> Findings:
+def find(question: Question, dumps: Path, registry: Registry) -> Findings:
     """Calls a fresh function twice, and again for each change alone.
 
     Args:
         question: the calls.
         dumps: the folder in which XLA writes a file for each compiled module.
-        generate: loads `model.generate`, if the question needs it.
+        registry: has the model whose `generate` may be asked about.
 
     Raises:
         InvalidRequest: the file cannot be read, or does not define what it must.
@@ -48,7 +50,7 @@ def find(question: Question, dumps: Path, generate: Callable[[], Callable[..., A
     if question.file is not None:
         function, first, second = _of_file(question.file)
     else:
-        function = weighted if question.function == WEIGHTED else generate()
+        function = weighted if question.function == WEIGHTED else _generate(registry)
         first, second = _values(question.first), _values(question.second)
 
     def attempts(*calls: Values) -> list[Attempt]:
@@ -65,6 +67,15 @@ def find(question: Question, dumps: Path, generate: Callable[[], Callable[..., A
         ]
     one, two = attempts(first, second)
     return Findings(one, two, tuple(changes))
+
+
+def _generate(registry: Registry) -> Callable[..., Any]:
+    from xla_backend.baselines.baseline_process import load_model
+
+    model = load_model(registry.locate(MODEL))
+    if model.generation_config.pad_token_id is None:
+        model.generation_config.pad_token_id = model.generation_config.eos_token_id
+    return model.generate
 
 
 def _together(first: Values, second: Values) -> list[list[tuple[str, Argument, Argument]]]:

@@ -25,7 +25,7 @@ from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import GenerationResult, TranscribedWindow
 from xla_backend.process.backend_process import BackendProcess
-from xla_backend.process.process_stream import ProcessStream
+from xla_backend.process.child import ProcessStream
 
 Reply = str | TranscribedWindow | GenerationResult | BackendError | None
 """None when a replica has accepted the request, then chunks, then the result or an error: as a

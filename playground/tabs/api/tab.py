@@ -3,23 +3,18 @@
 Knows the components and which addresses there are. Must not know how a snippet is written.
 """
 
-from __future__ import annotations
-
 import inspect
-from typing import TYPE_CHECKING
 
 import gradio as gr
 import htpy as h
 
+from playground.context.page_context import PageContext
 from playground.tabs.generate.examples import examples_for
 from playground.tabs.generate.request_code import SHORTEST, CodeRequest, curl_code, openai_code
 from playground.tabs.generate.view_code import address
 from playground.ui import components as ui
 from playground.ui.markup import copied_code, rendered
 from playground.ui.tables import sheet
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _PATHS = {
     "chat/completions": "OpenAI’s chats: streamed or whole, with tools and structured answers",
@@ -55,9 +50,7 @@ class ApiTab:
                     "Gradio’s endpoints",
                     "For gradio_client and curl; “All parameters” shows code for each.",
                 )
-                panel = gr.Button(
-                    "All parameters", size="sm", elem_id="api_panel", scale=0, min_width=130
-                )
+                panel = ui.small_button("All parameters", "api_panel", min_width=130)
             self.endpoints = ui.html("", "api_endpoints")
         panel.click(
             None, None, None, js="() => document.querySelector('.show-api').click()", **ui.QUIET

@@ -11,8 +11,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import TYPE_CHECKING
 
+from playground.context.page_context import PageContext
 from playground.context.runs import TextRun
 from playground.context.runs_together import Member, RunsTogether
 from playground.tabs.batch.prompts import prompts_in
@@ -21,9 +21,6 @@ from playground.ui.families import model_name
 from playground.ui.quantities import as_shown
 from xla_backend import GenerationOptions, GenerationResult, InvalidRequest, Prompt
 from xla_backend.rows.scheduler import MAX_ROWS
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 MAX_APART_MS = 1000
 
@@ -78,7 +75,11 @@ def summary(results: Sequence[GenerationResult]) -> Summary:
 
 
 class Crowd(RunsTogether):
-    """Requests of visitors, each with a salt of its own."""
+    """Requests of visitors, each with a salt of its own.
+
+    Attributes:
+        asked: what they ask: model, prompts and options.
+    """
 
     def __init__(
         self,
@@ -93,11 +94,7 @@ class Crowd(RunsTogether):
             for said, prompt in prompts
         ]
         super().__init__([Member(run, said) for said, run in runs], apart_s)
-        self._asked = model, tuple(prompts), options
-
-    def compares_with(self, other: Crowd) -> bool:
-        """Whether they ask the same, one of them one at a time and the other not."""
-        return self._asked == other._asked and (self.apart_s is None) != (other.apart_s is None)
+        self.asked = model, tuple(prompts), options
 
     def summary(self) -> Summary | None:
         """The figures; None unless every request has its whole text."""
@@ -107,7 +104,8 @@ class Crowd(RunsTogether):
 
 def beside(crowd: Crowd, earlier: Sequence[Crowd]) -> tuple[Crowd, ...]:
     """A crowd and that of the earlier ones which compares with it; one at a time is the last."""
-    others = [other for other in earlier if crowd.compares_with(other)]
+    alike = [other for other in earlier if other.asked == crowd.asked]
+    others = [other for other in alike if (other.apart_s is None) != (crowd.apart_s is None)]
     return tuple(sorted([crowd, *others], key=lambda each: each.apart_s is None))
 
 

@@ -4,21 +4,16 @@ Knows the components and what each event does to them. Must not know how anythin
 crowd is run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.batch import crowd_report
 from playground.tabs.batch.crowd import MAX_APART_MS, Crowd, beside, crowd, most_visitors
 from playground.ui import components as ui
 from playground.ui.option_controls import labelled, slider_end
 from xla_backend import BackendError
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _APART_MS = 150
 _NEW_TOKENS = 100
@@ -39,10 +34,12 @@ class CrowdCard:
         most = most_visitors(page)
         with gr.Row():
             self.model = ui.model_dropdown(page.models_in("crowd_model"), "crowd_model")
-            self.visitors = _slider(1, slider_end(most), most, "Visitors")
-            self.apart = _slider(0, MAX_APART_MS, _APART_MS, "Apart (ms)")
+            self.visitors = ui.slider(1, slider_end(most), most, "Visitors", "crowd_visitors")
+            self.apart = ui.slider(0, MAX_APART_MS, _APART_MS, "Apart (ms)", "crowd_apart")
             limit = page.limits.new_tokens
-            self.new_tokens = _slider(1, slider_end(limit), min(_NEW_TOKENS, limit), "New tokens")
+            self.new_tokens = ui.slider(
+                1, slider_end(limit), min(_NEW_TOKENS, limit), "New tokens", "crowd_new"
+            )
         with gr.Row(elem_classes="actions"):
             self.together = gr.Button(
                 f"{most} visitors arrive", variant="primary", elem_id="crowd_together"
@@ -50,7 +47,7 @@ class CrowdCard:
             self.alone = gr.Button("One at a time", elem_id="crowd_alone")
             self.stop = gr.Button("Stop", interactive=False, elem_id="crowd_stop")
         self.notice = ui.html("", "crowd_notice")
-        self.report = ui.html(crowd_report.empty(), "crowd_report")
+        self.report = ui.html(crowd_report.EMPTY, "crowd_report")
         self.crowds = gr.State(())
         self._connect(prompts)
 
@@ -73,8 +70,7 @@ class CrowdCard:
                 **ui.FOLLOWING,
                 **self._page.beside_others,
             )
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
 
     def _begin(
         self,
@@ -120,10 +116,3 @@ class CrowdCard:
             self.stop: gr.update(value="Stop", interactive=False),
             self._page.status: self._page.engine_line(),
         }
-
-
-def _slider(least: int, most: int, value: int, label: str) -> gr.Slider:
-    elem_id = f"crowd_{label.split()[0].lower()}"
-    return ui.without_validation(
-        gr.Slider(least, most, value=value, step=1, label=label, elem_id=elem_id)
-    )

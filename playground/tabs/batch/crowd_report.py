@@ -3,8 +3,6 @@
 Knows how spans are drawn. Must not know components, events or the engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import htpy as h
@@ -18,6 +16,7 @@ from playground.ui.report_parts import PHASE_NAMES, faster
 from playground.ui.tables import sheet
 from xla_backend.interface.timing import Span
 
+EMPTY = nothing("A bar for each visitor appears here: waiting, reading the prompt, generating.")
 _HEADINGS = (
     *("Arrival", "Requests", "Rows at once", "TTFT median", "TTFT largest"),
     *("TPOT median", "TPOT largest", "Tokens", "All done after", "Tokens/s in all"),
@@ -27,12 +26,6 @@ _FINEST = 1 / 800
 """Of the whole width: what is shorter cannot be seen and is drawn with what came before it."""
 _MIN_ONCE_S = 0.05
 """Of loading and compiling: what is worth telling."""
-
-
-@rendered
-def empty() -> h.Node:
-    """Before the first crowd."""
-    return nothing("A bar for each visitor appears here: waiting, reading the prompt, generating.")
 
 
 @rendered

@@ -3,8 +3,6 @@
 Knows these formats and their error messages. Must not know models or components.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

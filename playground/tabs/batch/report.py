@@ -3,8 +3,6 @@
 Knows how results read side by side. Must not know components, events or the engine.
 """
 
-from __future__ import annotations
-
 import htpy as h
 
 from playground.tabs.batch.runs import Batch, BatchRow
@@ -15,6 +13,10 @@ from playground.ui.report_parts import file_link, progress_bar, trace_link
 from playground.ui.tables import sheet, sizes
 from xla_backend import CacheOutcome
 
+EMPTY = nothing(
+    "A row for each prompt appears here as it is done: whether its function was there or had to be "
+    "compiled, and how long it took."
+)
 _HEADINGS = ("Line", "Outcome", "Prompt and text", "Shape", "End to end", "Tokens/s")
 _MAX_SKIPPED = 3
 """Skipped lines that are named one by one."""
@@ -24,15 +26,6 @@ _COUNTED = {
     CacheOutcome.REUSED: "on a larger function",
     CacheOutcome.HIT: "already there",
 }
-
-
-@rendered
-def empty() -> h.Node:
-    """Before the first batch."""
-    return nothing(
-        "A row for each prompt appears here as it is done: whether its function was there or had "
-        "to be compiled, and how long it took."
-    )
 
 
 @rendered

@@ -4,14 +4,13 @@ Knows the engine's streams, turns and the files of results. Must not know compon
 prompt is a turn of its own, so that other visitors' requests run in between.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from playground.context.page_context import PageContext
 from playground.context.runs import TextRun
 from playground.tabs.batch.prompts import BatchPrompt
 from playground.ui.csv_cells import csv_table
@@ -25,9 +24,6 @@ from xla_backend import (
 )
 from xla_backend.interface.timing import PHASES, Span
 from xla_backend.interface.trace import TracedRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _COLUMNS = (
     *("line", "prompt", "text", "cache", "batch_size"),

@@ -4,14 +4,13 @@ Knows the components and what each event does to them. Must not know how anythin
 prompt is run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.batch import report
 from playground.tabs.batch.crowd_card import CrowdCard
 from playground.tabs.batch.prompts import prompts_in, text_of_file
@@ -20,9 +19,6 @@ from playground.tabs.generate.examples import examples_for
 from playground.ui import components as ui
 from playground.ui.option_controls import OptionControls, labelled, options_from, with_seed
 from xla_backend import BackendError, InvalidRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _EXAMPLE = """Once upon a time
 One day a small rabbit
@@ -44,7 +40,7 @@ class BatchTab:
                 self._build_request()
             with gr.Column(elem_classes="card"):
                 ui.heading("Results", "Shape is prompt or input slots · beams · new slots.")
-                self.report = ui.html(report.empty(), "batch_report")
+                self.report = ui.html(report.EMPTY, "batch_report")
                 self.files = ui.html("", "batch_files")
         with gr.Column(elem_classes="card"):
             CrowdCard(page, self.prompts)
@@ -109,8 +105,7 @@ class BatchTab:
             **ui.FOLLOWING,
             **self._page.beside_others,
         )
-        ui.say_stopping(self.stop)
-        self.stop.click(self._stop, self.batch, None, **ui.QUIET)
+        ui.stop_by(self.stop, lambda batch: batch and batch.stop(), None, self.batch)
 
     def _read(self, path: str) -> ui.Updates:
         """Puts a file's text into the field, where the visitor can check it."""
@@ -164,7 +159,3 @@ class BatchTab:
         else:
             updates[self.turn] = turn + 1
         yield updates
-
-    def _stop(self, batch: Batch | None) -> None:
-        if batch is not None:
-            batch.stop()

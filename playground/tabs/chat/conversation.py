@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
@@ -52,19 +52,9 @@ class Figures:
     @classmethod
     def of(cls, result: GenerationResult, reuses: bool, left_out: int) -> Figures:
         """The figures of a result."""
-        return cls(
-            result.cache,
-            result.finish,
-            result.ttft_s,
-            result.tpot_s,
-            result.prompt_tokens,
-            result.cached_tokens,
-            result.new_tokens,
-            reuses,
-            left_out,
-            result.ttft_queue_s,
-            result.rounded_bits,
-        )
+        own = {"reuses": reuses, "left_out": left_out, "waited_s": result.ttft_queue_s}
+        same = [each.name for each in fields(cls) if each.name not in own]
+        return cls(**own, **{name: getattr(result, name) for name in same})
 
 
 def name_for(said: str) -> str:
@@ -170,16 +160,7 @@ class Conversation:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "changed_s": self.changed_s,
-            "model": self.model,
-            "system": self.system,
-            "options": self.options.to_dict(),
-            "left_out": self.left_out,
-            "turns": [asdict(turn) for turn in self.turns],
-        }
+        return {**asdict(self), "options": self.options.to_dict()}
 
     def to_json(self) -> str:
         """As the browser keeps it."""

@@ -3,8 +3,6 @@
 Knows both formats and what may not be in them. Must not know components or events.
 """
 
-from __future__ import annotations
-
 from playground.context.json_file import JsonFile
 from playground.tabs.chat.conversation import Conversation, Figures, checked
 from playground.ui import quantities

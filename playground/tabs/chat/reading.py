@@ -3,16 +3,9 @@
 Knows that the oldest turns go first and the system prompt stays. Must not know components or HTML.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from playground.context.page_context import PageContext
 from playground.tabs.chat.conversation import Conversation
-from xla_backend import InvalidRequest, ModelUnavailable, Prediction
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend import GenerationOptions
+from xla_backend import GenerationOptions, InvalidRequest, ModelUnavailable, Prediction
 
 SHARE = 3
 """Of what is read, the oldest part of so many goes at once. Whatever goes, all that follows must be

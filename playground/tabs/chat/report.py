@@ -3,8 +3,6 @@
 Knows how a turn reads. Must not know components or events.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ import htpy as h
 
 from playground.tabs.chat.conversation import Conversation, Figures, Turn
 from playground.ui import quantities
-from playground.ui.charts import part
+from playground.ui.charts import legend, part
 from playground.ui.markup import answer, caret, nothing, remarks, rendered
 from playground.ui.outcomes import badge, ended_by
 from playground.ui.prediction_line import ONE_SHAPE, expected
@@ -127,9 +125,9 @@ def strip(turns: Sequence[Turn]) -> h.Node:
         for (number, figures), value in zip(measured, times.values(), strict=True)
     )
     is_mixed = not all(figures.reuses for _, figures in measured)
-    legend = h.small[h.i(".without-reuse"), h.span["Without reuse"]]
+    mark = h.small[h.i(".without-reuse"), h.span["Without reuse"]]
     return h.figure(".chat-strip")[
-        h.figcaption[h.span["TTFT by turn"], is_mixed and legend],
+        h.figcaption[h.span["TTFT by turn"], is_mixed and mark],
         h.div(".chat-bars", role="img", aria_label=f"TTFT by turn: {spoken}")[bars],
     ]
 
@@ -152,9 +150,7 @@ def context_bar(turns: Sequence[Turn], context: int | None) -> h.Node:
         h.div(".bar", role="img", aria_label=said)[
             (part(style, number / context) for _, number, style in parts if number)
         ],
-        h.ul(".legend")[
-            (h.li[h.i(f".{style}"), h.span[name], h.b[f"{n:,}"]] for name, n, style in parts)
-        ],
+        legend((style, name, f"{number:,}") for name, number, style in parts),
     ]
 
 

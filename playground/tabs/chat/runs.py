@@ -3,8 +3,6 @@
 Knows which question it is of which conversation. Must not know components or HTML.
 """
 
-from __future__ import annotations
-
 from playground.context.runs import TextRun
 from playground.tabs.chat.conversation import Conversation, Figures, Turn
 

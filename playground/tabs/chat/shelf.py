@@ -4,21 +4,17 @@ Knows the components and what each event does to the open conversation. Must not
 answered. What is kept lies in the browser: `assets/chats.js` reads and writes it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.chat import conversation_file, report
 from playground.tabs.chat.conversation import Conversation, readable
 from playground.ui import components as ui
 from xla_backend import BackendError
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _FULL = (
     "This browser has no room for more conversations, or keeps nothing for this page. Save what "
@@ -102,8 +98,11 @@ class Shelf:
         )
         for event in (started, opened, deleted, undone, brought, renamed, followed):
             self.keep_after(event)
-        for button, made in ((self._markdown, _markdown), (self._json, _json)):
-            ui.save_file(button, self._made, self.opened, self.notice, made)
+        for button, *file in (
+            (self._markdown, _markdown, "chat.md", "text/markdown;charset=utf-8"),
+            (self._json, _json, "chat.json", "application/json"),
+        ):
+            ui.save_file(button, self._made, self.opened, self.notice, *file)
 
     def keep_after(self, event: gr.events.Dependency) -> None:
         """Saves the open conversation in the browser, and updates the list."""
@@ -181,20 +180,14 @@ class Shelf:
         return {**self._show(conversation), **more, self.notice: ""}
 
 
+def _markdown(opened: str) -> str:
+    return conversation_file.to_markdown(begun) if (begun := _begun(opened)) else ""
+
+
+def _json(opened: str) -> str:
+    return conversation_file.to_json(begun) if (begun := _begun(opened)) else ""
+
+
 def _begun(opened: str) -> Conversation | None:
     conversation = readable(opened)
     return conversation if conversation and conversation.turns else None
-
-
-def _markdown(opened: str) -> ui.File | None:
-    if (conversation := _begun(opened)) is None:
-        return None
-    text = conversation_file.to_markdown(conversation)
-    return {"name": "chat.md", "type": "text/markdown;charset=utf-8", "text": text}
-
-
-def _json(opened: str) -> ui.File | None:
-    if (conversation := _begun(opened)) is None:
-        return None
-    text = conversation_file.to_json(conversation)
-    return {"name": "chat.json", "type": "application/json", "text": text}

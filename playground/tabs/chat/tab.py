@@ -4,17 +4,17 @@ Knows the components and what each event does to them. Must not know how anythin
 browser keeps beside the open conversation, nor how text is generated.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 
 from playground.context.draft import CHAT, Draft, read
+from playground.context.page_context import PageContext
+from playground.context.request_fields import RequestFields
 from playground.history import records
 from playground.tabs.chat import report
 from playground.tabs.chat.conversation import (
@@ -48,10 +48,6 @@ from xla_backend import (
     ModelInfo,
     question,
 )
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import RequestFields
 
 EXAMPLES = (
     ("Ask a question", "What is the capital of France?"),
@@ -183,7 +179,7 @@ class ChatTab:
         self._request = request
         self.to_playground.click(
             self._fill_in,
-            [self.shelf.opened, self.text, self.model, self.system, *self.controls.inputs],
+            {self.shelf.opened, self.text, self.model, self.system, *self.controls.inputs},
             request.outputs,
             **ui.QUIET,
         ).then(None, None, None, js="() => turnTo('playground')", **ui.QUIET)
@@ -197,7 +193,7 @@ class ChatTab:
         gr.on(
             [self._page.in_sight["chat"].click, *changes],
             self._follow,
-            [self.followed, self.shelf.opened, self._salt, self.text, *self._settings],
+            {self.followed, self.shelf.opened, self._salt, self.text, *self._settings},
             [self.followed, self.prediction, self.model, *self.controls.inputs],
             **ui.LATEST,
         )
@@ -224,16 +220,25 @@ class ChatTab:
         )
 
     def _connect_runs(self) -> None:
-        request = [self.text, self.shelf.opened, self._salt, *self._settings]
+        asked = [self.text, self.shelf.opened, self._salt, *self._settings]
+        request = sorted(asked, key=lambda each: each._id)
+        places = [request.index(each) for each in (self.text, self._salt)]
         begun = [
             *(self.notice, self.text, self.chatbot, self.send, self.stop, self.controls.seed),
             self.link_notice,
         ]
-        keep_sent: dict[str, Any] = {"js": "(...values) => sending(values)", **ui.QUIET}
+        sent = gr.on(
+            [self.send.click, self.text.submit],
+            self._send,
+            {*request},
+            begun,
+            js=f"(...values) => sending(values, {places})",
+            **ui.QUIET,
+        )
         for event in (
-            gr.on([self.send.click, self.text.submit], self._send, request, begun, **keep_sent),
-            self.chatbot.retry(self._retry, request, begun, **ui.QUIET),
-            self.chatbot.edit(self._edit, request, begun, **ui.QUIET),
+            sent,
+            self.chatbot.retry(self._retry, {*request}, begun, **ui.QUIET),
+            self.chatbot.edit(self._edit, {*request}, begun, **ui.QUIET),
         ):
             ended = event.then(
                 # Only what changes during the run: Gradio's page looks up every output for each
@@ -273,8 +278,7 @@ class ChatTab:
         )
         for event in (undone, answered):
             self.shelf.keep_after(event)
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
 
     def _show(self, conversation: Conversation) -> ui.Updates:
         model = self._page.info(conversation.model)
@@ -344,48 +348,49 @@ class ChatTab:
     def _defaults(self, model: str) -> GenerationOptions:
         return self._page.limits.within(defaults_for(self._page.info(model)))
 
-    def _follow(
-        self, followed: str, opened: str, salt: str, text: str, model: str, *settings: Any
-    ) -> ui.Updates:
+    def _follow(self, values: dict[Any, Any]) -> ui.Updates:
         """All that follows a change, in one answer: those of two models chosen one after the other
         would else come in any order."""
+        model = values[self.model]
         info = self._page.info(model)
         return {
             self.followed: model,
-            self.prediction: self._predict(opened, salt, text, model, *settings),
+            self.prediction: self._predict(values),
             self.model: gr.update(info=ui.model_description(info)) if info else gr.skip(),
-            **(self._recommended(model, settings[3:]) if model != followed else {}),
+            **(self._recommended(values) if model != values[self.followed] else {}),
         }
 
-    def _recommended(self, model: str, values: tuple[Any, ...]) -> ui.Updates:
+    def _options(self, values: dict[Any, Any]) -> GenerationOptions:
+        return options_from(tuple(values[field] for field in self.controls.inputs))
+
+    def _recommended(self, values: dict[Any, Any]) -> ui.Updates:
         """The options that a model's makers recommend, unless the visitor has set others."""
         try:
-            options = options_from(values).replace(seed=0)
+            options = self._options(values).replace(seed=0)
         except BackendError:  # The visitor is still typing a number.
             return {}
         known = [self._defaults(each.name) for each in self._page.models() if each.is_instruct]
         if options not in known:
             return {}
-        own = values_for(self._defaults(model))
+        own = values_for(self._defaults(values[self.model]))
         return dict(zip(self.controls.inputs, own, strict=True))
 
-    def _fill_in(
-        self, opened: str, text: str, model: str, system: str, *options: Any
-    ) -> ui.Updates:
-        conversation = readable(opened)
+    def _fill_in(self, values: dict[Any, Any]) -> ui.Updates:
+        conversation = readable(values[self.shelf.opened])
         asked = [turn.question for turn in conversation.turns] if conversation else []
-        settings = {"model": model, "system": system or ""}
-        if said := text or "".join(asked[-1:]):
+        settings = {"model": values[self.model], "system": values[self.system] or ""}
+        if said := values[self.text] or "".join(asked[-1:]):
             settings["prompt"] = said
         updates = self._request.filled_in(Draft(settings).whole(), GenerationOptions())
-        return updates | dict(zip(self._request.controls.inputs, options, strict=True))
+        theirs = zip(self._request.controls.inputs, self.controls.inputs, strict=True)
+        return updates | {field: values[own] for field, own in theirs}
 
-    def _predict(self, opened: str, salt: str, text: str, *settings: Any) -> str:
-        if not text.strip():
+    def _predict(self, values: dict[Any, Any]) -> str:
+        if not values[self.text].strip():
             return no_prediction_line(_EMPTY_LINE)
         try:
-            before, salt = self._before(opened, salt, *settings)
-            left_out, prediction = fitted(self._page, before, text, salt)
+            before, salt = self._before(values)
+            left_out, prediction = fitted(self._page, before, values[self.text], salt)
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
         note = report.left_out_note(left_out) if left_out > before.left_out else ""
@@ -393,46 +398,35 @@ class ChatTab:
             return note + no_prediction_line("The model is downloaded first.")
         return note + prediction_line(prediction, CHATTING)
 
-    def _before(
-        self,
-        opened: str,
-        salt: str,
-        model: str,
-        system: str | None,
-        without_reuse: bool,
-        holds_seed: bool,
-        *values: Any,
-    ) -> tuple[Conversation, str]:
+    def _before(self, values: dict[Any, Any]) -> tuple[Conversation, str]:
         """The open conversation with the settings of its next turn, and what that may reuse.
 
         Raises:
             InvalidRequest: an option is empty or out of range, or there is no room for a turn more.
         """
-        options = with_seed(options_from(values), holds_seed)
+        options = with_seed(self._options(values), values[self.controls.hold])
+        model, opened = values[self.model], values[self.shelf.opened]
         conversation = readable(opened) or Conversation(model)
         if len(conversation.turns) >= MAX_TURNS or len(opened) > MAX_JSON_CHARACTERS:
             raise InvalidRequest(
                 f"The conversation has reached this page's limit of {MAX_TURNS} turns or "
                 f"{MAX_JSON_CHARACTERS:,} characters. Begin a new one."
             )
-        return conversation.set_to(model, system or "", options), "" if without_reuse else salt
+        salt = "" if values[self.without_reuse] else values[self._salt]
+        return conversation.set_to(model, values[self.system] or "", options), salt
 
-    def _send(
-        self, request: gr.Request, text: str, opened: str, salt: str, *settings: Any
-    ) -> ui.Updates:
+    def _send(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         """Checks the question at once, so that mistakes are reported without waiting in line."""
         try:
-            before, salt = self._before(opened, salt, *settings)
-            return {**self._begin(request, before, text, salt), self.text: ""}
+            before, salt = self._before(values)
+            return {**self._begin(request, before, values[self.text], salt), self.text: ""}
         except BackendError as error:
             return {self.notice: ui.notice(labelled(str(error)))}
 
-    def _retry(
-        self, request: gr.Request, _: str, opened: str, salt: str, *settings: Any
-    ) -> ui.Updates:
+    def _retry(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         """Asks the last question again."""
         try:
-            last, salt = self._before(opened, salt, *settings)
+            last, salt = self._before(values)
             if not last.turns:
                 return {self.notice: gr.skip()}
             before = last.before(len(last.turns) - 1)
@@ -440,32 +434,24 @@ class ChatTab:
         except BackendError as error:
             return {self.notice: ui.notice(labelled(str(error)))}
 
-    def _edit(
-        self,
-        event: gr.EditData,
-        request: gr.Request,
-        text: str,
-        opened: str,
-        salt: str,
-        *settings: Any,
-    ) -> ui.Updates:
+    def _edit(self, event: gr.EditData, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         """Asks another question in a turn's place. Where turns followed, they stay: the
         conversation goes on in one of its own."""
         asked = report.as_written(str(event.value))
         place = event.index[0] if isinstance(event.index, list | tuple) else event.index
         try:
-            last, salt = self._before(opened, salt, *settings)
+            last, salt = self._before(values)
             turn = int(place) // 2
             before = last.before(turn)
             if turn < len(last.turns) - 1:
                 before = before.branch()
             return self._begin(request, before, asked, salt)
         except BackendError as error:
-            shown = readable(opened)
+            shown = readable(values[self.shelf.opened])
             return {
                 self.notice: ui.notice(labelled(str(error))),
                 self.chatbot: report.messages(shown) if shown else gr.skip(),
-                self.text: text or asked,
+                self.text: values[self.text] or asked,
             }
 
     def _edit_answer(self, edited: str, opened: str, request: gr.Request) -> ui.Updates:

@@ -4,20 +4,12 @@ Knows how `BaselineResult`s read for a visitor who has never heard of tracing. M
 components, events or how anything was measured.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 
 import htpy as h
 
-from playground.tabs.compare.difference import (
-    headline,
-    how_many_times,
-    shared_scale,
-    spread_bar,
-    spread_note,
-)
+from playground.tabs.compare import difference
 from playground.ui import quantities
 from playground.ui.charts import legend, part
 from playground.ui.markup import nothing, remarks, rendered, with_note
@@ -92,7 +84,7 @@ def _later_claims(results: Mapping[Baseline, BaselineResult]) -> list[str]:
 
 def how_fast(rival: Spread, ours: Spread, whom: str) -> str:
     """How this engine's calls compare with a rival's: "28 times faster than eager"."""
-    ratio = how_many_times(ours, rival)
+    ratio = difference.how_many_times(ours, rival)
     if ratio is None:
         return f"no difference within noise from {whom}"
     times = quantities.times(max(ratio, 1 / ratio)).removesuffix("×")
@@ -118,7 +110,7 @@ def baselines_report(
     said = re.sub(r"(?<=\d) (?=m?s\b)", "\N{NO-BREAK SPACE}", claim(comparison))
     is_busy = progress is not None
     return h.section(class_=["baselines", is_busy and "busy"], aria_label="Methods compared")[
-        headline(said, remark),
+        difference.headline(said, remark),
         _first_calls(results, failures, progress, comparison is not None),
         _later_calls(results, progress, comparison),
         _agreement(comparison),
@@ -155,13 +147,15 @@ def _later_calls(
     comparison: BaselineComparison | None,
 ) -> h.Element:
     later = {way: result.later for way, result in results.items() if way in LATER and result.later}
-    scale_s = shared_scale(later.values())
+    scale_s = difference.shared_scale(later.values())
     rows = []
     note = h.small(".baseline-what")
     for way, name in LATER.items():
         if way in later:
-            label = name, note[spread_note(later[way])]
-            rows.append(_row(label, spread_bar(later[way], scale_s), later[way].median_s, way))
+            label = name, note[difference.spread_note(later[way])]
+            rows.append(
+                _row(label, difference.spread_bar(later[way], scale_s), later[way].median_s, way)
+            )
         else:
             rows.append(_waiting_row([name, note["\N{NO-BREAK SPACE}"]], ""))
     state = "median"

@@ -4,16 +4,14 @@ Knows the kinds of comparison and how an option set is written in one line. Must
 or HTML.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from playground.tabs.compare.runs import MAX_VARIANTS, Variant
-from xla_backend import GenerationOptions, InvalidRequest
+from xla_backend import GenerationOptions, InvalidRequest, TokenIds
 
 WAYS, MODELS, OPTIONS, SHAPES = "ways", "models", "options", "shapes"
 KINDS = [
@@ -25,8 +23,6 @@ KINDS = [
 LENGTHS = 10
 LONGEST = 512
 """Tokens of the longest of the prompts: with more, a comparison would last too long."""
-ROOM_USED = 0.9
-"""Of the room for a prompt: words differ in their tokens."""
 SHAPE_CALLS = 3
 """Later calls of each way at each length."""
 OPTION_SETS = {
@@ -55,37 +51,30 @@ def of_models(models: Sequence[str], max_new_tokens: int) -> list[Variant]:
 
 
 def of_shapes(
-    model: str, prompt: str, max_new_tokens: int, context_length: int, count: Callable[[str], int]
+    model: str, ids: Sequence[int], max_new_tokens: int, context_length: int
 ) -> list[Variant]:
     """Ten prompts of growing length, each through its bucket and as a row of the pool, in turn.
 
-    They are the first words of the given prompt, which is repeated as often as it takes.
-
     Args:
-        model, prompt, max_new_tokens: what is asked.
+        model, max_new_tokens: what is asked.
+        ids: the tokens of a prompt; they are repeated as often as it takes.
         context_length: of the model.
-        count: tells how many tokens a prompt has.
 
     Raises:
         InvalidRequest: there is no room for ten lengths.
     """
-    words, room = prompt.split(), min(LONGEST, context_length - max_new_tokens)
-
-    def first(number: int) -> str:
-        return " ".join(itertools.islice(itertools.cycle(words), number))
-
-    # Where the prompt begins anew, tokens are others: how many a word has, a longer text tells.
-    some = max(1, room * len(words) // (2 * count(prompt)))
-    most = int(ROOM_USED * room * some / count(first(some)))
-    if most < LENGTHS:
+    room = min(LONGEST, context_length - max_new_tokens)
+    if room < LENGTHS:
         raise InvalidRequest(
             f"The model's context of {context_length} tokens has no room for {LENGTHS} prompts of "
             f"different lengths beside {max_new_tokens} new tokens. Choose fewer new tokens."
         )
     options = GenerationOptions(max_new_tokens=max_new_tokens)
+    repeated = tuple(itertools.islice(itertools.cycle(ids), room))
     return [
-        Variant(f"{number}", model, options, first(most * number // LENGTHS), is_pooled)
+        Variant(f"{number}", model, options, TokenIds(repeated[:tokens]), is_pooled)
         for number in range(1, LENGTHS + 1)
+        for tokens in [room * number // LENGTHS]
         for is_pooled in (False, True)
     ]
 

@@ -3,8 +3,6 @@
 Knows when a difference is one, and how a spread is told and drawn. Must not know what was measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import htpy as h

@@ -4,16 +4,21 @@ Knows the engine, ways and variants. Must not know components or HTML. A compari
 like any run, and while it has the engine nothing else is measured or made ready.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from playground.context.measuring import MeasuringRun, check_answerable, registry_of
-from xla_backend import GenerationOptions, GenerationResult, InvalidRequest
+from playground.context.page_context import PageContext
+from xla_backend import (
+    AnyTextStream,
+    GenerationOptions,
+    GenerationResult,
+    InvalidRequest,
+    Prompt,
+    ServedBackend,
+)
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import (
     CACHED_CALLS,
@@ -24,10 +29,6 @@ from xla_backend.baselines.comparison import (
 )
 from xla_backend.baselines.overlay import BaselineMissing, InstallProgress
 from xla_backend.interface.timing import Spread, spread
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend import AnyTextStream, ServedBackend
 
 MAX_VARIANTS = 4
 
@@ -132,7 +133,7 @@ class Variant:
     label: str
     model: str
     options: GenerationOptions
-    prompt: str | None = None
+    prompt: Prompt | None = None
     is_pooled: bool = False
 
 
@@ -224,7 +225,7 @@ class VariantsRun(ComparisonRun):
                 row.problem = str(error)
         self.current = None
         for _ in range(self.most_calls):
-            due = [row for row in self.rows if self._is_due(row)]
+            due = [row for row in self.rows if row.first is not None and not row.is_done]
             if self.stopped or not due:
                 return
             self.turn += 1
@@ -232,10 +233,6 @@ class VariantsRun(ComparisonRun):
             time.sleep(SETTLE_S)
             for row in due:
                 yield from self._call(backend, row)
-
-    @staticmethod
-    def _is_due(row: VariantRow) -> bool:
-        return row.first is not None and not row.is_done
 
     def _call(self, backend: ServedBackend, row: VariantRow) -> Iterator[None]:
         if self.stopped:

@@ -4,8 +4,6 @@ Knows how pairs of a `VariantRow` read: first that of a bucket, then that of the
 components, events or the engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import htpy as h

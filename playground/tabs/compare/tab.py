@@ -4,17 +4,16 @@ Knows the components and what each event does to them. Must not know how anythin
 the modules that write HTML and in the style sheet) nor how anything is measured.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import gradio as gr
 import htpy as h
 
 from playground.context.measuring import check_answerable, registry_of
+from playground.context.page_context import PageContext
 from playground.tabs.compare import choice as compare_choice
 from playground.tabs.compare.baselines_report import all_values, baselines_report
 from playground.tabs.compare.choice import MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
@@ -36,10 +35,7 @@ from xla_backend.baselines.comparison import (
     MAX_CACHED_CALLS,
     Baseline,
 )
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend.interface.results import KeyHistory
+from xla_backend.interface.results import KeyHistory
 
 # Gradio adds an invisible component to the page when it is first shown, but only at the first such
 # update; a hidden one is there from the start.
@@ -110,29 +106,14 @@ class CompareTab:
         self.prompt = gr.Textbox(
             value=EXAMPLES[0].prompt, label="Prompt", lines=2, max_lines=6, elem_id="compare_prompt"
         )
-        self.max_new_tokens = ui.without_validation(
-            gr.Slider(
-                1,
-                slider_end(self._page.limits.new_tokens),
-                value=min(32, self._page.limits.new_tokens),
-                step=1,
-                label="New tokens",
-                elem_id="compare_new_tokens",
-            )
+        most = self._page.limits.new_tokens
+        self.max_new_tokens = ui.slider(
+            1, slider_end(most), min(32, most), "New tokens", "compare_new_tokens"
         )
-        self.num_beams = ui.without_validation(
-            gr.Slider(1, 8, value=1, step=1, label="Beams", elem_id="compare_num_beams")
-        )
-        self.cached_calls = ui.without_validation(
-            gr.Slider(
-                CACHED_CALLS,
-                MAX_CACHED_CALLS,
-                value=CACHED_CALLS,
-                step=1,
-                label="Later calls",
-                info="How often each method repeats the request, in turn with the others.",
-                elem_id="compare_calls",
-            )
+        self.num_beams = ui.slider(1, 8, 1, "Beams", "compare_num_beams")
+        info = "How often each method repeats the request, in turn with the others."
+        self.cached_calls = ui.slider(
+            CACHED_CALLS, MAX_CACHED_CALLS, CACHED_CALLS, "Later calls", "compare_calls", info
         )
         sets = [*compare_choice.OPTION_SETS.values()]
         self.examples = ui.name_buttons(
@@ -199,8 +180,7 @@ class CompareTab:
             **ui.FOLLOWING,
             **self._page.alone,
         ).then(self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST)
-        ui.say_stopping(self.cancel, "Cancelling")
-        self.cancel.click(self._cancel_comparison, None, None, **ui.QUIET)
+        ui.stop_by(self.cancel, self._page.stop, self.notice, said="Cancelling")
 
     @property
     def _kinds_of(self) -> dict[gr.components.Component, tuple[str, ...]]:
@@ -341,15 +321,12 @@ class CompareTab:
                 f"{model_name(model)} only has buckets: one shape for all lengths needs a "
                 "decoder-only model. Choose one of those."
             )
-
-        def count(text: str) -> int:
-            return self._backend.predict(model, text, options).prompt_tokens
-
         variants = compare_choice.of_shapes(
-            model, prompt, max_new_tokens, found.requested_key.padded_length, count
+            model,
+            self._backend.tokenizer(model).encode(prompt),
+            max_new_tokens,
+            context_length=found.requested_key.padded_length,
         )
-        for variant in variants:
-            check_answerable(self._page, model, variant.prompt or "", options)
         return VariantsRun(prompt, variants, SHAPE_CALLS)
 
     def _run(self, request: gr.Request) -> Iterator[ui.Updates]:
@@ -412,11 +389,6 @@ class CompareTab:
             self.ways: baselines_report(run.comparison, None, remark),
             self.values: all_values(run.comparison.results),
         }
-
-    def _cancel_comparison(self, request: gr.Request) -> None:
-        run = self._page.runs.of(str(request.session_hash))
-        if isinstance(run, ComparisonRun):
-            run.stop()
 
 
 def _report(run: VariantsRun) -> Callable[..., str]:

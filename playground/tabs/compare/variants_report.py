@@ -3,19 +3,11 @@
 Knows how a `VariantRow` reads. Must not know components, events or the engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import htpy as h
 
-from playground.tabs.compare.difference import (
-    headline,
-    how_many_times,
-    shared_scale,
-    spread_bar,
-    spread_note,
-)
+from playground.tabs.compare import difference
 from playground.tabs.compare.runs import VariantRow
 from playground.ui import quantities
 from playground.ui.markup import remarks, rendered
@@ -43,7 +35,7 @@ def variants_report(
         is_over: whether nothing more is measured: only then it is said who is fastest.
     """
     known = [row.spread for row in rows if row.spread]
-    scale_s = shared_scale(known)
+    scale_s = difference.shared_scale(known)
     fastest = min(known, key=lambda spread: spread.median_s, default=None)
     cards = [
         _card(row, number == current, fastest if is_over else None, scale_s)
@@ -51,7 +43,7 @@ def variants_report(
     ]
     is_busy = bool(rows) and not is_over
     return h.section(class_=["variants", is_busy and "busy"], aria_label="Variants compared")[
-        headline(_said(rows) if is_over else "", remark),
+        difference.headline(_said(rows) if is_over else "", remark),
         h.div(".variant-cards")[cards or [_empty_card()] * 2],
         remarks(
             "First call is the call that made the function available, or found it: the badge says "
@@ -70,12 +62,12 @@ def _said(rows: Sequence[VariantRow]) -> str:
     if len(ordered) < 2:
         return ""
     (fastest, best), (_, second), (slowest, worst) = ordered[0], ordered[1], ordered[-1]
-    ratio = how_many_times(best, worst)
+    ratio = difference.how_many_times(best, worst)
     if ratio is None:
         return "No difference within noise."
     times, shortest = quantities.times(ratio), quantities.seconds(best.median_s)
     fastest, slowest = _short(fastest), _short(slowest)
-    if how_many_times(best, second) is None:
+    if difference.how_many_times(best, second) is None:
         return f"{slowest}: {times} as long as {fastest}, which takes {shortest}."
     return f"{fastest} is fastest: {shortest}. {slowest}: {times} as long."
 
@@ -97,9 +89,9 @@ def _card(row: VariantRow, is_current: bool, fastest: Spread | None, scale_s: fl
         values["Later calls"] = quantities.seconds(row.spread.median_s)
         values["TTFT"] = quantities.seconds_or_dash(row.ttft_s)
         values["Tokens/s"] = quantities.rate(row.tokens_per_second)
-        is_fastest = fastest is not None and how_many_times(fastest, row.spread) is None
-        bar = spread_bar(row.spread, scale_s, " fastest" if is_fastest else "")
-        scatter = spread_note(row.spread)
+        is_fastest = fastest is not None and difference.how_many_times(fastest, row.spread) is None
+        bar = difference.spread_bar(row.spread, scale_s, " fastest" if is_fastest else "")
+        scatter = difference.spread_note(row.spread)
     text = h.p(".problem")[row.problem] if row.problem else h.p(dir="auto")[row.text]
     label = row.variant.label
     return h.article(class_=["variant", is_current and "now"])[

@@ -4,8 +4,6 @@ Knows the examples' layers as a reader would write them; a test runs the code an
 what the engine builds. Must not know components.
 """
 
-from __future__ import annotations
-
 from xla_backend import FunctionRequest
 
 _MODELS = {

@@ -4,23 +4,19 @@ Knows the components, and which arguments they stand for. Must not know how anyt
 it is tried. No code of a visitor's runs on a page for strangers: a file can be named on one's own.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 
+from playground.context.page_context import PageContext
 from playground.tabs.functions import doctor_report
 from playground.ui import components as ui
 from xla_backend import BackendError, InvalidRequest
 from xla_backend.retracing.doctor import diagnose
 from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Question
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-
 
 _FILE = "file"
 _NONE, _GIVEN, _TENSOR = 0, 1, 0.0
@@ -41,7 +37,7 @@ _CHOICES: dict[str, dict[str, dict[str, Any]]] = {
 """What can differ of each function, its first value the one to begin with."""
 
 
-def _arguments(function: str, values: tuple[Any, ...]) -> tuple[Argument, ...]:
+def _arguments(function: str, values: Sequence[Any]) -> tuple[Argument, ...]:
     if function == GENERATE:
         slots, mask, max_new_tokens, num_beams = values
         ids = Argument("input_ids", "int32", (1, slots))
@@ -124,8 +120,8 @@ class RetraceDoctor:
 
     def _connect(self) -> None:
         radios = [radio for calls in self._calls.values() for call in calls for radio in call]
-        question: list[Any] = [self.function, self.jit_compile, self.any_rows, self.file, *radios]
-        changes = [component.change for component in question]
+        parts: list[ui.Field] = [self.function, self.jit_compile, self.any_rows, self.file, *radios]
+        question, changes = {*parts}, [part.change for part in parts]
         ui.empty_on_change(self.notice, changes)
         gr.on(
             [self._page.in_sight["functions"].click, *changes],
@@ -157,47 +153,42 @@ class RetraceDoctor:
             self.any_rows: gr.update(visible=function == WEIGHTED),
         }
 
-    def _question(
-        self, function: str, jit_compile: bool, any_rows: bool, file: str | None, *values: Any
-    ) -> Question:
+    def _question(self, values: dict[Any, Any]) -> Question:
         """What is asked.
 
         Raises:
             InvalidRequest: it cannot be.
         """
+        function, jit_compile = values[self.function], values[self.jit_compile]
         if function == _FILE and self._page.admin:
             # Not any file: a visitor could upload one, and know where it lies.
-            path = Path((file or "").strip()).resolve()
+            path = Path((values[self.file] or "").strip()).resolve()
             if not (path.is_file() and path.is_relative_to(Path.cwd())):
                 raise InvalidRequest(
                     "There is no such file: name one in the folder in which the page was started."
                 )
             return Question("", jit_compile=jit_compile, file=path)
-        if function not in _CHOICES:
+        if function not in self._calls:
             raise InvalidRequest("There is no such function here.")
-        calls = []
-        rest = list(values)
-        for name, choices in _CHOICES.items():
-            for _ in range(2):
-                chosen = tuple(rest[: len(choices)])
-                rest = rest[len(choices) :]
-                if name == function:
-                    calls.append(_arguments(function, chosen))
-        first, second = calls
-        return Question(function, first, second, jit_compile, any_rows and function == WEIGHTED)
+        first, second = (
+            _arguments(function, [values[radio] for radio in call])
+            for call in self._calls[function]
+        )
+        any_rows = values[self.any_rows] and function == WEIGHTED
+        return Question(function, first, second, jit_compile, any_rows)
 
-    def _look(self, *values: Any) -> str:
+    def _look(self, values: dict[Any, Any]) -> str:
         """The two calls as code; nothing where they cannot be made, which pressing says."""
         try:
-            question = self._question(*values)
+            question = self._question(values)
         except BackendError:
             return ""
         return doctor_report.code(question) if question.file is None else ""
 
-    def _begin(self, *values: Any) -> ui.Updates:
+    def _begin(self, values: dict[Any, Any]) -> ui.Updates:
         """Checks the question at once."""
         try:
-            question = self._question(*values)
+            question = self._question(values)
         except BackendError as error:
             return {self.notice: ui.notice(str(error)), self.asked: None}
         return {

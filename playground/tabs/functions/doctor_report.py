@@ -3,8 +3,6 @@
 Knows how `Findings` read, and `tf.function`'s rules in words. Must not know components or events.
 """
 
-from __future__ import annotations
-
 import os
 
 import htpy as h

@@ -4,8 +4,6 @@ Knows how a `FunctionComparison` reads for a visitor who has never heard of trac
 components or events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import htpy as h

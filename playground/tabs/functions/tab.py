@@ -4,12 +4,9 @@ Knows the components and what each event does to them. Must not know how anythin
 function is called or timed.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.functions import report
 from playground.tabs.functions.code import code
 from playground.tabs.functions.doctor import RetraceDoctor
@@ -17,9 +14,6 @@ from playground.ui import components as ui
 from playground.ui.prediction_line import no_prediction_line
 from xla_backend import BackendError, FunctionComparison, FunctionRequest
 from xla_backend.interface.function_comparison import EXAMPLE_FUNCTIONS, MAX_BATCH_SIZE
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _FIRST = FunctionRequest("dense", 5)
 
@@ -58,16 +52,9 @@ class FunctionsTab:
             label="Function",
             elem_id="functions_function",
         )
-        self.batch_size = ui.without_validation(
-            gr.Slider(
-                1,
-                MAX_BATCH_SIZE,
-                value=_FIRST.batch_size,
-                step=1,
-                label="Batch size",
-                info="Part of the input's shape.",
-                elem_id="functions_batch_size",
-            )
+        first, info = _FIRST.batch_size, "Part of the input's shape."
+        self.batch_size = ui.slider(
+            1, MAX_BATCH_SIZE, first, "Batch size", "functions_batch_size", info
         )
         self.pad = gr.Checkbox(
             label="Pad the batch to the next power of two",
@@ -98,9 +85,7 @@ class FunctionsTab:
             )
             if self._page.admin:
                 # XLA frees no memory, so strangers could fill it by pressing this.
-                self.afresh = gr.Button(
-                    "Start afresh", size="sm", elem_id="functions_afresh", scale=0, min_width=130
-                )
+                self.afresh = ui.small_button("Start afresh", "functions_afresh", min_width=130)
         self.kept = ui.html(report.kept_table([]), "functions_kept")
         self.afresh_notice = ui.html("", "functions_afresh_notice")
         self.sent = gr.State(None)

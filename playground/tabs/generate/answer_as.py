@@ -3,21 +3,17 @@
 Knows the components and five schemas to begin with. Must not know what is done with an answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from playground.context.draft import ANSWERS, CHOICE, JSON, TEXT, YES_NO
 from playground.ui.components import QUIET, name_buttons
+from playground.ui.option_controls import OptionControls
 from xla_backend import InvalidRequest
 from xla_backend.interface.decisions import Question
-
-if TYPE_CHECKING:
-    from playground.ui.option_controls import OptionControls
 
 
 def _object(**properties: Any) -> dict[str, Any]:

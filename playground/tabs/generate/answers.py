@@ -3,8 +3,6 @@
 Knows how they look. Must not know components or events.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 Knows prompts and options, and which model understands which. Must not know components.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -29,46 +27,33 @@ class Example:
     questions: tuple[str, ...] = ()
 
 
-EXAMPLES = (
-    Example("A short opening", "Once upon a time", DEFAULTS),
-    Example("Same shape, other words", "One day a small rabbit", DEFAULTS),
-    Example(
-        "Longer prompt, another shape",
-        "Once upon a time there was a little fox who lived near the river with his sister. "
-        "He had a red kite, and he wanted to fly it on the hill. But one morning",
-        DEFAULTS,
-    ),
-    Example(
-        "Four beams, another shape",
-        "Once upon a time",
-        DEFAULTS.replace(num_beams=4, temperature=0.0),
-    ),
-    Example(
-        "Bolder, same shape", "Once upon a time", DEFAULTS.replace(temperature=1.2, top_p=0.95)
-    ),
+def _to_continue(opening: str, other: str, longer: str) -> tuple[Example, ...]:
+    """What each of these beginnings shows beside the first."""
+    beams = DEFAULTS.replace(num_beams=4, temperature=0.0)
+    bolder = DEFAULTS.replace(temperature=1.2, top_p=0.95)
+    return (
+        Example("A short opening", opening, DEFAULTS),
+        Example("Same shape, other words", other, DEFAULTS),
+        Example("Longer prompt, another shape", longer, DEFAULTS),
+        Example("Four beams, another shape", opening, beams),
+        Example("Bolder, same shape", opening, bolder),
+    )
+
+
+EXAMPLES = _to_continue(
+    "Once upon a time",
+    "One day a small rabbit",
+    "Once upon a time there was a little fox who lived near the river with his sister. "
+    "He had a red kite, and he wanted to fly it on the hill. But one morning",
 )
 """For models that continue a story."""
 
-ENGLISH_EXAMPLES = (
-    Example("A short opening", "The best thing about the sea is", DEFAULTS),
-    Example("Same shape, other words", "In the year 2050, most people will", DEFAULTS),
-    Example(
-        "Longer prompt, another shape",
-        "The library stood at the end of a quiet street. Nobody had borrowed a book there for "
-        "years, but every evening a light went on in the reading room. When the new librarian "
-        "finally climbed the stairs to see who it was, she found",
-        DEFAULTS,
-    ),
-    Example(
-        "Four beams, another shape",
-        "The best thing about the sea is",
-        DEFAULTS.replace(num_beams=4, temperature=0.0),
-    ),
-    Example(
-        "Bolder, same shape",
-        "The best thing about the sea is",
-        DEFAULTS.replace(temperature=1.2, top_p=0.95),
-    ),
+ENGLISH_EXAMPLES = _to_continue(
+    "The best thing about the sea is",
+    "In the year 2050, most people will",
+    "The library stood at the end of a quiet street. Nobody had borrowed a book there for "
+    "years, but every evening a light went on in the reading room. When the new librarian "
+    "finally climbed the stairs to see who it was, she found",
 )
 """For models that were trained on general English."""
 

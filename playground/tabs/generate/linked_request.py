@@ -3,23 +3,19 @@
 Knows the components and the page's load event. Must not know what a link looks like.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from playground.context.draft import CHAT, SIDES, Draft, read
+from playground.context.page_context import PageContext
+from playground.context.request_fields import RequestFields
 from playground.tabs.generate.examples import examples_for
 from playground.ui.components import PRESS, QUIET, Updates, html, notice
 from playground.ui.families import Family, family_of
 from xla_backend import Prompt
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import RequestFields
 
 
 class LinkedRequest:

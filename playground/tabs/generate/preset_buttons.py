@@ -4,24 +4,20 @@ Knows the components and the file of presets. Must not know what a preset sets. 
 lie in the browser, as a link has them: `ui/assets/request.js` reads and writes them.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from playground.context.json_file import JsonFile
+from playground.context.page_context import PageContext
+from playground.context.request_fields import RequestFields
+from playground.tabs.generate.linked_request import LinkedRequest
 from playground.tabs.generate.presets import FIRST_CALL, PRESETS, first_call
 from playground.ui import components as ui
 from playground.ui.markup import clean, quoted
 from playground.ui.quantities import count
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import RequestFields
-    from playground.tabs.generate.linked_request import LinkedRequest
 
 FILE = JsonFile("xla-playground-presets", "presets", "Export JSON", 2**20)
 MAX_NAME = 60

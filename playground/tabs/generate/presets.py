@@ -3,17 +3,18 @@
 Knows which options each one changes; the others stay. Must not know components.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING
 
 from playground.context.draft import Draft
 from playground.ui.option_controls import MAX_NEW_TOKENS
-from xla_backend import BackendError, BucketRules, CacheOutcome, GenerationOptions
-
-if TYPE_CHECKING:
-    from xla_backend import Prompt, ServedBackend
+from xla_backend import (
+    BackendError,
+    BucketRules,
+    CacheOutcome,
+    GenerationOptions,
+    Prompt,
+    ServedBackend,
+)
 
 FIRST_CALL = "Show a first call"
 MORE_BEAMS = (1, 2, 3, 4, 5, 6, 7, 8)

@@ -4,8 +4,6 @@ Knows the components, and what each family calls its input. Must not know what t
 `ui/assets/request.js` draws the two editors.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

@@ -4,8 +4,6 @@ Knows how a `GenerationResult` reads for a visitor who has never heard of tracin
 components or events.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import htpy as h
@@ -16,20 +14,11 @@ from playground.ui.families import CONTINUING, Family, model_name
 from playground.ui.markup import answer, caret, quoted, remarks, rendered
 from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge, ended_by
-from playground.ui.report_parts import PHASE_NAMES, QUEUE_HINT, trace_link
+from playground.ui.report_parts import PHASE_HINTS, PHASE_NAMES, trace_link
 from xla_backend import CacheKey, GenerationResult, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.prompt import begun_text, last_text, system_text
 from xla_backend.interface.trace import TracedRequest
-
-_PHASE_HINTS = {  # that of prefill is the family's
-    "queue": QUEUE_HINT,
-    "tokenize": "text to token numbers",
-    "trace": "TensorFlow records the computation as a graph",
-    "compile": "XLA turns the graph into machine code",
-    "decode": "all further tokens",
-    "detokenize": "token numbers to text",
-}
 
 
 @rendered
@@ -136,7 +125,7 @@ def waiting_report(
 @rendered
 def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
     """Verdict, figures, phases and shape of a finished run."""
-    hints = {**_PHASE_HINTS, "prefill": family.prefill}
+    hints = {**PHASE_HINTS, "prefill": family.prefill}
     result = shown.result
     timing = result.timing
     figures = report_parts.work_and_waiting(timing)

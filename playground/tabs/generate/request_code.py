@@ -3,8 +3,6 @@
 Knows how each is called and how to quote any text in it. Must not know components.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable

@@ -4,34 +4,24 @@ Knows the components and what each event does to them. Must not know how anythin
 the modules that write HTML and in the style sheet) nor how text is generated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 
 from playground.context.draft import TEXT, YES_NO
+from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.context.runs import Run, Shown
 from playground.history import records
+from playground.tabs.generate import report
 from playground.tabs.generate.answer_as import AnswerAs
 from playground.tabs.generate.answers import decisions_view, form_view
 from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
 from playground.tabs.generate.linked_request import LinkedRequest
 from playground.tabs.generate.preset_buttons import PresetButtons
 from playground.tabs.generate.prompt_fields import PromptFields
-from playground.tabs.generate.report import (
-    empty_report,
-    empty_story,
-    interrupted,
-    origin,
-    report,
-    story,
-    waiting_report,
-)
-from playground.tabs.generate.token_view import SCRIPT as TOKEN_SCRIPT
 from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.tabs.generate.view_code import ViewCode
 from playground.ui import components as ui
@@ -43,12 +33,10 @@ from playground.ui.prediction_line import (
     prediction_line,
 )
 from playground.ui.tables import cached_functions_table
+from playground.ui.theme import ASSETS
 from playground.walkthrough.panel import WalkthroughPanel
 from xla_backend import BackendError, GenerationOptions, ModelUnavailable, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 TOKENS = "Tokens"
 _COPY_TEXT = """() => {
@@ -158,14 +146,15 @@ class PlaygroundTab:
             interactive=True,  # Gradio makes a component that is no event's input read-only.
             elem_id="result_view",
         )
-        self.story = ui.html(empty_story(family), "story")
-        self.tokens = ui.html(empty_token_view(family), "tokens", js_on_load=TOKEN_SCRIPT)
+        self.story = ui.html(report.empty_story(family), "story")
+        script = (ASSETS / "tokens.js").read_text(encoding="utf-8")
+        self.tokens = ui.html(empty_token_view(family), "tokens", js_on_load=script)
         with gr.Row(elem_classes="origin-row"):
             self.origin = ui.html("", "origin")
             self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
             self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
             self.retry = ui.small_button("Retry", "retry_text", visible=False)
-        self.report = ui.html(empty_report(family), "report")
+        self.report = ui.html(report.empty_report(family), "report")
         self.shown = gr.State(None)
 
     def _connect_request(self) -> None:
@@ -242,8 +231,7 @@ class PlaygroundTab:
             **ui.FOLLOWING,
         )
         self.view.change(self._tokens, [self.view, self.shown], self.tokens, **ui.QUIET)
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
         self.retry.click(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **ui.QUIET)
         self.continue_text.click(
@@ -294,9 +282,9 @@ class PlaygroundTab:
         # Below a text that was cut stands that it was; there is no result of it.
         is_empty = values[self.shown] is None and not values[self.origin]
         if is_empty and self._page.runs.of(session) is None:
-            updates[self.story] = empty_story(family)
+            updates[self.story] = report.empty_story(family)
             updates[self.tokens] = empty_token_view(family)
-            updates[self.report] = empty_report(family)
+            updates[self.report] = report.empty_report(family)
         return updates
 
     def _fill_in(self, index: int, model: str) -> ui.Updates:
@@ -352,8 +340,8 @@ class PlaygroundTab:
         family = self._family(run.model, run.prompt)
         return {
             self.notice: "",
-            self.story: story(run.prompt, "", writing=True, family=family),
-            self.report: waiting_report(prediction, ahead, family),
+            self.story: report.story(run.prompt, "", writing=True, family=family),
+            self.report: report.waiting_report(prediction, ahead, family),
             self.generate: gr.update(value="Generating", interactive=False),
             self.stop: gr.update(interactive=True),
             self.walkthrough.button: gr.update(interactive=False),
@@ -396,11 +384,15 @@ class PlaygroundTab:
             with self._page.runs.handing_over(session):
                 for text in run.texts(self._backend, self._page.line.waited_s()):
                     if text:
-                        yield {self.story: story(run.prompt, text, writing=True, family=family)}
+                        yield {
+                            self.story: report.story(run.prompt, text, writing=True, family=family)
+                        }
                     elif run.waited_for:
                         run.prediction = self._prediction_of(run)
                         yield {
-                            self.report: waiting_report(run.prediction, 0, family, run.clicked_s)
+                            self.report: report.waiting_report(
+                                run.prediction, 0, family, run.clicked_s
+                            )
                         }
             if (shown := run.shown()) is not None:
                 yield self._result(shown, family)  # `_finish` comes a tenth of a second later
@@ -434,8 +426,8 @@ class PlaygroundTab:
     def _interrupted(self, prompt: Prompt, text: str, family: Family) -> ui.Updates:
         """A text that an error or a reload has cut, with a button to ask again."""
         return {
-            self.story: story(prompt, text, family=family),
-            self.origin: interrupted(),
+            self.story: report.story(prompt, text, family=family),
+            self.origin: report.interrupted(),
             self.retry: gr.update(visible=True),
         }
 
@@ -444,11 +436,14 @@ class PlaygroundTab:
         their initial state."""
         family = self._family(shown.result.model, shown.prompt) if shown else empty
         is_text = shown is not None and not isinstance(shown.result, Decisions)
+        # The token limit cut a text that the model can continue; an answer it cannot.
+        is_cut = shown is not None and shown.result.finish == "length"
+        can_go_on = is_cut and not family.is_apart
         return {
             self.shown: shown,
             self.tokens: self._tokens(view, shown) if shown else empty_token_view(empty),
-            self.origin: origin(shown) if shown else "",
-            self.continue_text: gr.update(visible=_can_go_on(shown, family)),
+            self.origin: report.origin(shown) if shown else "",
+            self.continue_text: gr.update(visible=can_go_on),
             self.copy_text: gr.update(value="Copy text", visible=is_text),
             self.retry: gr.update(visible=False),
             self.generate: gr.update(value="Generate", interactive=True),
@@ -462,13 +457,13 @@ class PlaygroundTab:
     def _result(self, shown: Shown | None, empty: Family) -> ui.Updates:
         """The text and what it cost."""
         if shown is None:
-            return {self.story: empty_story(empty), self.report: empty_report(empty)}
+            return {self.story: report.empty_story(empty), self.report: report.empty_report(empty)}
         family = self._family(shown.result.model, shown.prompt)
         if isinstance(shown.result, Decisions):
             text: str = decisions_view(shown.result)
         else:
-            text = story(shown.prompt, shown.result.text, family=family) + form_view(shown)
-        return {self.story: text, self.report: report(shown, family)}
+            text = report.story(shown.prompt, shown.result.text, family=family) + form_view(shown)
+        return {self.story: text, self.report: report.report(shown, family)}
 
     def _tokens(self, view: str, shown: Shown | None) -> str:
         """A hundred kilobytes for 250 tokens: only where they are looked at."""
@@ -476,8 +471,3 @@ class PlaygroundTab:
             return gr.skip()
         family = self._family(shown.result.model, shown.prompt)
         return token_view(shown, family) if view == TOKENS else empty_token_view(family)
-
-
-def _can_go_on(shown: Shown | None, family: Family) -> bool:
-    """Whether the token limit cut a text that the model can continue; an answer it cannot."""
-    return shown is not None and shown.result.finish == "length" and not family.is_apart

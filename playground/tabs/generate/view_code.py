@@ -3,19 +3,15 @@
 Knows the components and when they change. Must not know how code is written or links are made.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
+from playground.context.request_fields import RequestFields
 from playground.tabs.generate.request_code import FORMS, SHORTEST, CodeRequest
-from playground.ui.components import QUIET, heading, html
+from playground.ui.components import QUIET, heading, html, link_controls
 from xla_backend import BackendError
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import RequestFields
 
 
 class ViewCode:
@@ -28,17 +24,7 @@ class ViewCode:
                 "This request elsewhere",
                 "As code that you can run, and as a link that opens this page with these settings.",
             )
-            self.link_runs = gr.Checkbox(
-                label="and run",
-                elem_id="link_runs",
-                elem_classes="link-runs",
-                container=False,
-                scale=0,
-                min_width=90,
-            )
-            self.copy_link = gr.Button(
-                "Copy link", size="sm", elem_id="copy_link", scale=0, min_width=120
-            )
+            self.link_runs, self.copy_link = link_controls(min_width=120)
         self.notice = html("", "copy_notice")
         with gr.Accordion(
             "View code", open=False, elem_id="view_code", elem_classes="more-options"

@@ -3,14 +3,8 @@
 Knows cache keys as words of a list and of an address. Must not know components.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from playground.context.page_context import PageContext
 from xla_backend import BackendError, CacheKey, InvalidRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 NO_STORE = (
     "Compiled functions are inspected in the store, and this page was started without one: start "

@@ -3,8 +3,6 @@
 Knows how an `Inspection` and a `Measurement` read for an engineer. Must not know components.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime

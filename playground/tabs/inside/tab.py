@@ -8,29 +8,42 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import gradio as gr
 
 from playground.context.measuring import TICK_S, is_idle
+from playground.context.page_context import PageContext
 from playground.tabs.inside import report
 from playground.tabs.inside.functions import NO_STORE, check_own, choices, key_of
 from playground.tabs.inside.texts_route import links
 from playground.ui import components as ui
 from playground.ui.families import model_name
 from playground.ui.markup import nothing
-from xla_backend import BackendError, InvalidRequest
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend.inspection.inspection import Inspection
-    from xla_backend.inspection.inspector import Inspector
-    from xla_backend.inspection.measurement import Measurement
+from xla_backend import BackendError, CacheKey, InvalidRequest
+from xla_backend.inspection.inspection import Inspection
+from xla_backend.inspection.inspector import Inspector
+from xla_backend.inspection.measurement import Measurement
 
 MAX_WAIT_S = 60.0
 """How long a measurement waits for an idle engine; then it measures beside it."""
 
 _NOTHING = "Choose a compiled function to inspect."
+
+
+def _answered(work: Callable[[InsideTab, str, str | None], ui.Updates]) -> Callable[..., Any]:
+    """An event that shows what the work does, or why it was refused."""
+
+    @wraps(work)
+    def answer(tab: InsideTab, model: str, function: str | None) -> ui.Updates:
+        try:
+            return {tab.notice: "", **work(tab, model, function)}
+        except BackendError as error:
+            return {tab.notice: ui.notice(str(error))}
+
+    return answer
 
 
 class InsideTab:
@@ -134,11 +147,9 @@ class InsideTab:
             raise InvalidRequest(NO_STORE)
         return self._page.inspector
 
+    @_answered
     def _look(self, model: str, function: str | None) -> ui.Updates:
-        try:
-            return {self.notice: "", self.report: self._report(model, function)}
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
+        return {self.report: report.report(*self._seen(model, function))}
 
     def _save(self, model: str, function: str | None) -> ui.Updates:
         try:
@@ -151,41 +162,31 @@ class InsideTab:
         made = {"name": name, "type": "text/html;charset=utf-8", "text": text}
         return {self.notice: "", self._made: json.dumps(made)}
 
+    @_answered
     def _measure(self, model: str, function: str | None) -> ui.Updates:
-        try:
-            check_own(self._page)
-            key = key_of(function or "")
-            self._page.check_model(model)
-            started = time.monotonic()
-            while not is_idle(self._page.backend) and time.monotonic() - started < MAX_WAIT_S:
-                time.sleep(TICK_S)
-            self._inspector().measure(model, self._page.backend.identity(model), key)
-            return {self.notice: "", self.report: self._report(model, function)}
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
+        asked = self._own(model, function)
+        started = time.monotonic()
+        while not is_idle(self._page.backend) and time.monotonic() - started < MAX_WAIT_S:
+            time.sleep(TICK_S)
+        self._inspector().measure(*asked)
+        return {self.report: report.report(*self._seen(model, function))}
 
+    @_answered
     def _texts(self, model: str, function: str | None) -> ui.Updates:
-        try:
-            check_own(self._page)
-            key = key_of(function or "")
-            self._page.check_model(model)
-            self._inspector().texts(model, self._page.backend.identity(model), key)
-            return {self.notice: "", self.files: links(model, key)}
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
+        asked = self._own(model, function)
+        self._inspector().texts(*asked)
+        return {self.files: links(model, asked[-1])}
 
+    @_answered
     def _passes(self, model: str, function: str | None) -> ui.Updates:
-        try:
-            check_own(self._page)
-            key = key_of(function or "")
-            self._page.check_model(model)
-            found = self._inspector().passes(model, self._page.backend.identity(model), key)
-            return {self.notice: "", self.changes: report.passes(found)}
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
+        return {self.changes: report.passes(self._inspector().passes(*self._own(model, function)))}
 
-    def _report(self, model: str, function: str | None) -> str:
-        return report.report(*self._seen(model, function))
+    def _own(self, model: str, function: str | None) -> tuple[str, str, CacheKey]:
+        """Model, its identity and key, for what loads the model a second time."""
+        check_own(self._page)
+        key = key_of(function or "")
+        self._page.check_model(model)
+        return model, self._page.backend.identity(model), key
 
     def _seen(self, model: str, function: str | None) -> tuple[Inspection, Measurement | None]:
         key = key_of(function or "")

@@ -3,9 +3,6 @@
 Knows addresses and headers. Must not know what is in the files, nor make any: the tab does.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import htpy as h
@@ -13,13 +10,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from playground.context.page_context import PageContext
 from playground.tabs.inside.functions import NO_STORE, key_of, word_of
 from playground.ui.markup import rendered
 from xla_backend import BackendError, CacheKey, InvalidRequest
 from xla_backend.inspection.inspector import TEXTS
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 PATH = "/inside/text"
 

@@ -4,8 +4,6 @@ Knows the file of added models and the download. Must not know components or HTM
 page share it, as they share the list.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass, replace
 

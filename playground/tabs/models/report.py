@@ -3,8 +3,6 @@
 Knows how `ModelInfo` and runs of the past read. Must not know the engine or components.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

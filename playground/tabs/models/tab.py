@@ -5,23 +5,19 @@ model is downloaded. What is added here stands in everybody's list, and a folder
 for, so the page can be built without this tab; then none of its events exist on the server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.models.adding import Adding
 from playground.tabs.models.report import candidate_sheet, models_sheet, progress_line
 from playground.ui import components as ui
 from xla_backend import BackendError, ModelInfo
+from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import candidate
 from xla_backend.inspection.measurement import MachineLimits
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend.checkpoints.added_models import AddedModels
 
 
 class ModelsTab:
@@ -87,8 +83,7 @@ class ModelsTab:
                 **ui.QUIET,
             ).then(self._look_up, self.wanted, found, **ui.QUIET)
         self.add.click(self._add, self.candidate, [*found, self.progress, self.cancel], **ui.QUIET)
-        ui.say_stopping(self.cancel, "Cancel")
-        self.cancel.click(self._adding.cancel, None, None, **ui.QUIET)
+        ui.stop_by(self.cancel, self._adding.cancel, said="Cancel")
 
     def offer_added(self, pickers: Sequence[gr.Dropdown]) -> None:
         """Has the lists of models of the other modes follow what is added here."""
@@ -98,14 +93,11 @@ class ModelsTab:
 
         def follow(offered: tuple[str, ...]) -> list[Any]:
             names = tuple(added.read())
-            if names == offered:
-                return [names, *(gr.skip() for _ in pickers)]
+            lists = [self._page.models_in(str(each.elem_id)) for each in pickers]
+            same = names == offered
             return [
                 names,
-                *(
-                    gr.update(choices=ui.model_choices(self._page.models_in(str(each.elem_id))))
-                    for each in pickers
-                ),
+                *(gr.skip() if same else gr.update(choices=ui.model_choices(m)) for m in lists),
             ]
 
         self._page.offered_is_new.click(follow, self.names, [self.names, *pickers], **ui.LATEST)

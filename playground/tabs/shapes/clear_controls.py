@@ -3,8 +3,6 @@
 Knows its components and words. Must not know how the engine clears them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 
@@ -72,7 +70,7 @@ def confirmation(what: str, shape: str | None, in_memory: int) -> h.Node:
 def choices(shapes: Iterable[tuple[str, CacheKey]]) -> list[tuple[str, str]]:
     """The drop-down's choices: label and value of each shape."""
     unique = sorted(set(shapes))
-    return [(shape_label(model, key), _value(model, key)) for model, key in unique]
+    return [(shape_label(model, key), json.dumps([model, key.to_dict()])) for model, key in unique]
 
 
 def shape_label(model: str, key: CacheKey) -> str:
@@ -91,7 +89,3 @@ def parse(value: str) -> tuple[str, CacheKey]:
     """The model and key that a value of the drop-down stands for."""
     model, sizes = json.loads(value)
     return model, CacheKey(**sizes)
-
-
-def _value(model: str, key: CacheKey) -> str:
-    return json.dumps([model, key.to_dict()])

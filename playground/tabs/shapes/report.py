@@ -3,8 +3,6 @@
 Knows how `Shape` and `Progress` values read. Must not know the engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

@@ -3,13 +3,10 @@
 Knows the engine's predictions and what it does in the background. Must not know components or HTML.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from xla_backend import (
     BucketRules,
@@ -17,11 +14,9 @@ from xla_backend import (
     CacheOutcome,
     GenerationOptions,
     InvalidRequest,
-    Prediction,
+    ServedBackend,
+    TokenIds,
 )
-
-if TYPE_CHECKING:
-    from xla_backend import ServedBackend
 
 LARGEST = 256
 PADDED_LENGTHS = tuple(n for n in BucketRules().padded_lengths if n <= LARGEST)
@@ -65,53 +60,21 @@ def survey(
         CacheKey(*size)
         for size in product(sorted(padded_lengths), sorted(num_beams), sorted(max_new_tokens))
     ]
-    prompts = {
-        length: _prompt(backend, model, length) for length in {s.padded_length for s in sizes}
-    }
-    return [_shape(backend, model, prompts[size.padded_length], size) for size in sizes]
+    if sizes:  # Does the model take a prompt? The visitor sees the error that this raises.
+        backend.predict(model, TokenIds((0,)), GenerationOptions(max_new_tokens=1), exact_key=True)
+    return [_shape(backend, model, size) for size in sizes]
 
 
-def _shape(backend: ServedBackend, model: str, prompt: str | None, size: CacheKey) -> Shape:
+def _shape(backend: ServedBackend, model: str, size: CacheKey) -> Shape:
     """Asks about the shortest request of this shape, which fits if any of this shape does."""
+    prompt = TokenIds((0,) * (_below(size.padded_length, PADDED_LENGTHS) + 1))
     shortest = _below(size.max_new_tokens, MAX_NEW_TOKENS) + 1
     options = GenerationOptions(num_beams=size.num_beams, max_new_tokens=shortest)
-    if prompt is None:
-        return Shape(size)
     try:
         prediction = backend.predict(model, prompt, options, exact_key=True)
     except InvalidRequest:
         return Shape(size)
     return Shape(size, prediction.requested_key, prediction.outcome, prediction.expected_s)
-
-
-def _prompt(backend: ServedBackend, model: str, padded_length: int) -> str | None:
-    """A short prompt that is padded to this length; None when the model has no room for it.
-
-    Only the tokenizer knows how many tokens some words make, so this tries a few lengths.
-    """
-    # First: does the model take a prompt? The visitor sees the error that this raises.
-    _ask(backend, model, 1)
-    fewest = _below(padded_length, PADDED_LENGTHS) + 1
-    words = fewest
-    for _ in range(8):
-        try:
-            tokens = _ask(backend, model, words).prompt_tokens
-        except InvalidRequest:
-            tokens = 2 * padded_length  # too long for the model; fewer words may still fit
-        if fewest <= tokens <= padded_length:
-            return _words(words)
-        fewer_or_more = words * fewest // tokens
-        words = max(1, fewer_or_more if fewer_or_more != words else words + 1)
-    return None
-
-
-def _ask(backend: ServedBackend, model: str, words: int) -> Prediction:
-    options = GenerationOptions(max_new_tokens=1)
-    return backend.predict(model, _words(words), options, exact_key=True)
-
-
-def _words(number: int) -> str:
-    return " ".join(["the"] * number)
 
 
 def _below(size: int, sizes: Sequence[int]) -> int:

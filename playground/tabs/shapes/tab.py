@@ -5,12 +5,11 @@ here changes the one engine that all visitors share, so the page can be built wi
 none of its events exist on the server.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.tabs.generate.examples import DEFAULTS
 from playground.tabs.shapes import clear_controls, report
 from playground.tabs.shapes.clear_controls import ClearControls
@@ -26,9 +25,6 @@ from playground.ui import components as ui
 from playground.ui.markup import nothing
 from playground.ui.tables import cached_functions_table
 from xla_backend import BackendError, BucketRules, CacheEntry, CacheKey, CacheOutcome
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 
 class ShapesTab:
@@ -48,9 +44,16 @@ class ShapesTab:
                 with gr.Column(elem_classes="card"):
                     self._build_map()
                 with gr.Column(elem_classes="card"):
-                    self._build_clearing()
+                    ui.heading(
+                        "Clear", "To show a first call again, to everybody who uses this page."
+                    )
+                    self.clear = ClearControls()
         with gr.Column(elem_classes="card"):
-            self._build_functions()
+            ui.heading(
+                "Compiled functions in memory",
+                "What each first call cost, and what a call costs since.",
+            )
+            self.entries = ui.html(cached_functions_table([]), "all_entries")
         self._connect_choice()
         self._connect_clearing()
 
@@ -93,17 +96,6 @@ class ShapesTab:
         self.map = ui.html("", "shape_map")
         self.sent = gr.State(None)
 
-    def _build_functions(self) -> None:
-        ui.heading(
-            "Compiled functions in memory",
-            "What each first call cost, and what a call costs since.",
-        )
-        self.entries = ui.html(cached_functions_table([]), "all_entries")
-
-    def _build_clearing(self) -> None:
-        ui.heading("Clear", "To show a first call again, to everybody who uses this page.")
-        self.clear = ClearControls()
-
     @property
     def _choice(self) -> list[ui.Field]:
         return [self.model, self.padded_lengths, self.num_beams, self.max_new_tokens]
@@ -124,7 +116,7 @@ class ShapesTab:
                 *(component.change for component in self._choice),
             ],
             self._look,
-            [*self._choice, self.clear.shape, self.sent],
+            [self.clear.shape, self.sent, *self._choice],
             shown,
             **ui.LATEST,
         )
@@ -137,19 +129,13 @@ class ShapesTab:
         self.cancel.click(self._cancel, None, self.notice, **ui.QUIET)
 
     def _look(
-        self,
-        model: str,
-        padded_lengths: list[int],
-        num_beams: list[int],
-        max_new_tokens: list[int],
-        clear_shape: str | None,
-        sent: int | None,
-    ) -> ui.Updates | dict[Any, Any]:
+        self, clear_shape: str | None, sent: int | None, model: str, *sizes: list[int]
+    ) -> ui.Updates:
         """Everything that depends on the engine, sent only if something changed."""
         entries = self._backend.cached_functions()
         prefetching = self._backend.prefetching()
         progress = self._order.progress()
-        choice = (model, *map(tuple, (padded_lengths, num_beams, max_new_tokens)))
+        choice = (model, *map(tuple, sizes))
         state = self._backend.status.state == "starting"
         new = hash(
             (tuple(entries), tuple(prefetching), progress, choice, state, self._page.times_cleared)
@@ -158,7 +144,7 @@ class ShapesTab:
             return {self.sent: sent}
         try:
             self._page.check_model(model)
-            shapes = survey(self._backend, model, padded_lengths, num_beams, max_new_tokens)
+            shapes = survey(self._backend, model, *sizes)
         except BackendError as error:
             shapes = []
             summary, grid = "", str(nothing(str(error)))
@@ -175,13 +161,11 @@ class ShapesTab:
             self.sent: new,
         }
 
-    def _make(
-        self, model: str, padded_lengths: list[int], num_beams: list[int], max_new_tokens: list[int]
-    ) -> str:
+    def _make(self, model: str, *sizes: list[int]) -> str:
         try:
             self._page.check_model(model)
             self._backend.load(model)  # a model that is not loaded cannot be compiled for
-            shapes = survey(self._backend, model, padded_lengths, num_beams, max_new_tokens)
+            shapes = survey(self._backend, model, *sizes)
         except BackendError as error:
             return ui.notice(str(error))
         keys = [s.key for s in shapes if s.key is not None and s.outcome is not CacheOutcome.HIT]
@@ -256,29 +240,22 @@ class ShapesTab:
     def _clear(self, asked: list[Any] | None) -> tuple[str, str]:
         """Waits for its turn, so that no visitor's run is cut off."""
         if asked is None:
-            return "", self._status()
+            return "", self._page.engine_line()
         what, shape = asked
         try:
-            if what == clear_controls.ONE:
-                self._clear_one(shape)
-            else:
+            if what != clear_controls.ONE:
                 self._backend.clear(disk=what == clear_controls.ALL)
+            elif shape:
+                model, key = clear_controls.parse(shape)
+                self._page.check_model(model)
+                self._backend.clear(model, key)
         except BackendError as error:
-            return ui.notice(str(error)), self._status()
+            return ui.notice(str(error)), self._page.engine_line()
         self._order.drop()
         # The store on disk may have changed although the memory did not.
         self._page.times_cleared += 1
         done = "Cleared. The engine is starting again; a request that comes now waits for it."
-        return ui.notice(done, "calm"), self._status()
-
-    def _clear_one(self, shape: str | None) -> None:
-        if shape:
-            model, key = clear_controls.parse(shape)
-            self._page.check_model(model)
-            self._backend.clear(model, key)
-
-    def _status(self) -> str:
-        return self._page.engine_line()
+        return ui.notice(done, "calm"), self._page.engine_line()
 
 
 def _sizes(sizes: tuple[int, ...], chosen: list[int], **options: Any) -> gr.CheckboxGroup:

@@ -3,8 +3,6 @@
 Knows how a side's state, text and figures are drawn. Must not know components, events or the queue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

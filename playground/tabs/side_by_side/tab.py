@@ -4,17 +4,16 @@ Knows the components and what each event does to them. Must not know how anythin
 text is generated.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
 from playground.context.draft import AT, SIDES, Draft, by_side, read
+from playground.context.page_context import PageContext
 from playground.context.request_fields import Asked, RequestFields
 from playground.context.runs import TextRun
 from playground.context.runs_together import Member, RunsTogether
@@ -31,9 +30,6 @@ from playground.ui.prediction_line import (
     prediction_line,
 )
 from xla_backend import BackendError, GenerationOptions, Grammar, ModelUnavailable, Prediction
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 ADDRESS = SIDES
 UPDATE_S = 0.06
@@ -156,15 +152,7 @@ class SideBySideTab:
                 "Side by side",
                 "One prompt to two models, or to one with two sets of options or system prompts.",
             )
-            self.link_runs = gr.Checkbox(
-                label="and run",
-                elem_id="sides_link_runs",
-                elem_classes="link-runs",
-                container=False,
-                scale=0,
-                min_width=90,
-            )
-            self.copy_link = ui.small_button("Copy link", "sides_copy_link")
+            self.link_runs, self.copy_link = ui.link_controls("sides_")
         self.prompt = gr.Textbox(
             value=examples_for(models[0] if models else None)[0].prompt,
             label="Prompt",
@@ -227,8 +215,7 @@ class SideBySideTab:
                 queue=False,
                 **ui.FOLLOWING,
             )
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
 
     def _connect_link(self) -> None:
         named: dict[str, ui.Field] = {"prompt": self.prompt}

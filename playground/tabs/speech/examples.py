@@ -5,18 +5,16 @@ Knows where they lie. Must not know components. It never decodes an upload; it o
 bytes of small files with those of the examples.
 """
 
-from __future__ import annotations
-
 import functools
 import io
 import json
 import logging
-import wave
 from dataclasses import dataclass
 from pathlib import Path
 
 import gradio
 import numpy as np
+import soundfile
 
 from xla_backend import InvalidRequest
 from xla_backend.checkpoints import audio
@@ -82,11 +80,6 @@ def _in_a_row(files: list[Path]) -> bytes:
     """The recordings one after the other with short pauses, as a 16-bit mono WAV file."""
     pause = np.zeros(round(_PAUSE_S * _RATE), np.float32)
     pieces = [piece for file in files for piece in (audio.read(file, _RATE), pause)]
-    samples = np.round(np.concatenate(pieces[:-1]) * 32_767).astype("<i2")
     file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(_RATE)
-        writer.writeframes(samples.tobytes())
+    soundfile.write(file, np.concatenate(pieces[:-1]), _RATE, format="WAV", subtype="PCM_16")
     return file.getvalue()

@@ -4,8 +4,6 @@ Knows how a `Transcription` reads for a visitor who has never heard of tracing. 
 components or events.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -19,23 +17,11 @@ from playground.ui.tables import sheet
 from playground.ui.word_differences import marked, word_pairs
 from xla_backend import CacheOutcome, Prediction, TranscribedWindow, Transcription
 
-_PHASE_NAMES = {
-    "queue": "Queue",
-    "tokenize": "Read sound",
-    "trace": "Trace",
-    "compile": "Compile",
-    "prefill": "Listen",
-    "decode": "Decode",
-    "detokenize": "Detokenize",
-}
+_PHASE_NAMES = {**report_parts.PHASE_NAMES, "tokenize": "Read sound", "prefill": "Listen"}
 _PHASE_HINTS = {
-    "queue": report_parts.QUEUE_HINT,
+    **report_parts.PHASE_HINTS,
     "tokenize": "decoding the file, resampling, and the spectrogram of each window",
-    "trace": "TensorFlow records the computation as a graph",
-    "compile": "XLA turns the graph into machine code",
     "prefill": "each window runs through the encoder, which gives its first token",
-    "decode": "all further tokens",
-    "detokenize": "token numbers to text",
 }
 _HEADINGS = ("Window", "Time", "Text", "Outcome", "With compile")
 

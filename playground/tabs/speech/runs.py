@@ -4,20 +4,14 @@ Knows what the engine must be told about a recording. Must not know components o
 stopping work as for every run.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from playground.context.runs import BETWEEN_UPDATES_S, VisitorRun
 from playground.tabs.speech.examples import said_in
 from playground.tabs.speech.report import Heard
-from xla_backend import GenerationOptions, TranscribedWindow, Transcription
+from xla_backend import AnyBackend, AnyStream, GenerationOptions, TranscribedWindow, Transcription
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS
-
-if TYPE_CHECKING:
-    from xla_backend import AnyBackend, AnyStream
 
 
 class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):

@@ -4,25 +4,15 @@ Knows the components and what each event does to them. Must not know how anythin
 the modules that write HTML and in the style sheet) nor how speech is recognised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 
+from playground.context.page_context import PageContext
+from playground.tabs.speech import report
 from playground.tabs.speech.examples import speech_examples
-from playground.tabs.speech.report import (
-    Heard,
-    empty_speech_report,
-    empty_transcript,
-    heard_transcript,
-    speech_report,
-    transcript,
-    waiting_speech_report,
-    window_table,
-)
 from playground.tabs.speech.runs import SpeechRun
 from playground.ui import components as ui
 from playground.ui.markup import nothing
@@ -42,9 +32,6 @@ from xla_backend import (
 )
 from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL, PACKAGED_SPEECH_MODEL
 from xla_backend.interface.options import MAX_NUM_BEAMS, WINDOW_TOKENS
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 _DECODER_PROMPT = 4
 """Most positions that the tokens at the start of every transcript take."""
@@ -82,7 +69,9 @@ class SpeechTab:
         self._backend = page.backend
         models = page.speech_models()
         if not models:
-            self._build_nothing()
+            said = "This page offers no speech model. Its server can be started with one: "
+            command = h.code[f"--models {DEFAULT_SPEECH_MODEL}"]
+            ui.html(h.div(".card")[nothing([said, command, "."])])
             return
         with gr.Row(elem_classes="columns"):
             with gr.Column(elem_classes="card area-request speech-request"):
@@ -94,11 +83,6 @@ class SpeechTab:
         self._build_windows()
         self._connect_request()
         self._connect_run()
-
-    def _build_nothing(self) -> None:
-        with gr.Column(elem_classes="card"):
-            said = "This page offers no speech model. Its server can be started with one: "
-            ui.html(nothing([said, h.code[f"--models {DEFAULT_SPEECH_MODEL}"], "."]))
 
     def _build_request(self, models: list[ModelInfo]) -> None:
         self.model = ui.model_dropdown(models, "speech_model")
@@ -134,34 +118,18 @@ class SpeechTab:
         self.notice = ui.html("", "speech_notice")
 
     def _build_result(self) -> None:
-        self.transcript = ui.html(empty_transcript(), "heard")
-        self.report = ui.html(empty_speech_report(), "speech_report")
+        self.transcript = ui.html(report.empty_transcript(), "heard")
+        self.report = ui.html(report.empty_speech_report(), "speech_report")
         self.shown = gr.State(None)
-        self.entries_seen = gr.State(None)
 
     def _build_options(self, model: ModelInfo) -> None:
-        self.num_beams = ui.without_validation(
-            gr.Slider(
-                1,
-                MAX_NUM_BEAMS,
-                value=1,
-                step=1,
-                label="Beams",
-                info="Candidates searched in parallel; changing this may compile.",
-                elem_id="speech_num_beams",
-            )
-        )
+        info = "Candidates searched in parallel; changing this may compile."
+        self.num_beams = ui.slider(1, MAX_NUM_BEAMS, 1, "Beams", "speech_num_beams", info)
         most = self._most_tokens(model)
-        self.max_new_tokens = ui.without_validation(
-            gr.Slider(
-                1,
-                most,
-                value=min(most, self._page.limits.new_tokens),
-                step=1,
-                label="New tokens in a window",
-                info="Maximum length per window; changing this may compile.",
-                elem_id="speech_max_new_tokens",
-            )
+        tokens = min(most, self._page.limits.new_tokens)
+        info = "Maximum length per window; changing this may compile."
+        self.max_new_tokens = ui.slider(
+            1, most, tokens, "New tokens in a window", "speech_max_new_tokens", info
         )
         self.language = gr.Dropdown(
             [("Detect", ""), *_LANGUAGES.items()],
@@ -180,7 +148,7 @@ class SpeechTab:
                 "A recording that is longer than the model's window is cut into windows,"
                 " where it is quietest.",
             )
-            self.windows = ui.html(window_table([]), "windows")
+            self.windows = ui.html(report.window_table([]), "windows")
 
     @property
     def _options(self) -> list[ui.Field]:
@@ -194,16 +162,10 @@ class SpeechTab:
         )
         ui.await_prediction(self.prediction, self.model)
         gr.on(
-            [part.change for part in self._options],
+            [self._page.in_sight["speech"].click, *(part.change for part in self._options)],
             self._follow,
             [self.followed, *self._options],
             [self.followed, self.prediction, self.max_new_tokens, self.language],
-            **ui.LATEST,
-        )
-        self._page.in_sight["speech"].click(
-            self._look_at_engine,
-            [self.entries_seen, *self._options],
-            [self.prediction, self.entries_seen],
             **ui.LATEST,
         )
 
@@ -230,8 +192,7 @@ class SpeechTab:
             **ui.FOLLOWING,
             **self._page.alone,
         )
-        ui.say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, self._page.stop, self.notice)
 
     def _follow(self, followed: str, name: str, *options: int) -> ui.Updates:
         """All that follows a change, in one answer: those of two models chosen one after the other
@@ -261,11 +222,6 @@ class SpeechTab:
         except BackendError as error:
             return no_prediction_line(str(error))
 
-    def _look_at_engine(self, seen: int | None, *options: Any) -> tuple[Any, int]:
-        """Predicts again if the engine's functions or stored code have changed."""
-        new = hash((tuple(self._backend.cached_functions()), self._page.times_cleared))
-        return (gr.skip() if new == seen else self._predict(*options)), new
-
     def _begin(
         self,
         request: gr.Request,
@@ -290,9 +246,9 @@ class SpeechTab:
             return {self.notice: ui.notice(str(error))}
         return {
             self.notice: "",
-            self.transcript: transcript("", writing=True),
-            self.report: waiting_speech_report(prediction, ahead),
-            self.windows: window_table([]),
+            self.transcript: report.transcript("", writing=True),
+            self.report: report.waiting_speech_report(prediction, ahead),
+            self.windows: report.window_table([]),
             self.transcribe: gr.update(value="Transcribing", interactive=False),
             self.stop: gr.update(interactive=True),
         }
@@ -311,7 +267,7 @@ class SpeechTab:
 
     def _run(
         self,
-        before: Heard | None,
+        before: report.Heard | None,
         model: str,
         num_beams: int,
         max_new_tokens: int,
@@ -327,12 +283,12 @@ class SpeechTab:
         with self._page.runs.carrying_out(session) as ending:
             if run.waited_for:
                 run.prediction = self._prediction_of(run)
-                yield {self.report: waiting_speech_report(run.prediction, 0, run.clicked_s)}
+                yield {self.report: report.waiting_speech_report(run.prediction, 0, run.clicked_s)}
             for windows in run.progress(self._backend, self._page.line.waited_s()):
                 text = " ".join(window.text for window in windows if window.text)
                 yield {
-                    self.transcript: transcript(text, writing=True),
-                    self.windows: window_table(windows),
+                    self.transcript: report.transcript(text, writing=True),
+                    self.windows: report.window_table(windows),
                 }
             heard = run.heard()
         problem = "" if heard else ending.problem or "Stopped before it began."
@@ -342,13 +298,13 @@ class SpeechTab:
             self.prediction: self._predict(model, num_beams, max_new_tokens),
         }
 
-    def _at_rest(self, heard: Heard | None) -> ui.Updates:
+    def _at_rest(self, heard: report.Heard | None) -> ui.Updates:
         """A result (or the tab before the first one) with the buttons in their initial state."""
         return {
             self.shown: heard,
-            self.transcript: heard_transcript(heard) if heard else empty_transcript(),
-            self.report: speech_report(heard) if heard else empty_speech_report(),
-            self.windows: window_table(heard.result.windows if heard else []),
+            self.transcript: report.heard_transcript(heard) if heard else report.empty_transcript(),
+            self.report: report.speech_report(heard) if heard else report.empty_speech_report(),
+            self.windows: report.window_table(heard.result.windows if heard else []),
             self.transcribe: gr.update(value="Transcribe", interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),
             self._page.status: self._page.engine_line(),

@@ -4,25 +4,20 @@ Knows words, the components and what each event does to them. Every claim here i
 and the engine measure. Must not know how a walkthrough looks, nor how one is measured.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
 from markupsafe import Markup
 
-from playground.context.request_fields import Asked
+from playground.context.page_context import PageContext
+from playground.context.request_fields import Asked, RequestFields
 from playground.tabs.generate.examples import examples_for
 from playground.ui import components as ui
 from playground.ui.quantities import about
 from playground.walkthrough.panel import WalkthroughPanel
 from playground.walkthrough.report import stored_report
 from playground.walkthrough.stored import stored
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.request_fields import RequestFields
 
 _INTRODUCTION = (
     "XLA compiles TensorFlow’s text generation to machine code, which fits one shape only: so many "
@@ -111,8 +106,7 @@ class StartTab:
         with gr.Column(elem_classes="card"):
             ui.html(_MEANINGS)
         self.walkthrough.connect({self.prompt}, self._asked, self.stop, self.notice)
-        ui.say_stopping(self.stop)
-        self.stop.click(page.stop, None, self.notice, **ui.QUIET)
+        ui.stop_by(self.stop, page.stop, self.notice)
 
     def open_in(self, request: RequestFields) -> None:
         """Has the prompt asked in the Playground, with the model and options chosen there."""

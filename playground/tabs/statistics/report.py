@@ -3,8 +3,6 @@
 Knows how statistics of runs and of the engine's functions are drawn. Must not know components.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import htpy as h

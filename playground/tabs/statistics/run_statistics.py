@@ -3,8 +3,6 @@
 Knows which runs are cached and how they are grouped. Must not know HTML.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass

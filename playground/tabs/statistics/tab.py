@@ -3,18 +3,14 @@
 Knows the components and when they change. Must not know how anything looks or is computed.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
+from playground.context.page_context import PageContext
 from playground.history import records
 from playground.tabs.statistics.report import engine_statistics, visitor_statistics
 from playground.ui.components import EACH_TIME, heading, html
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
 
 
 class StatisticsTab:

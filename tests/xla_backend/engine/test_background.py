@@ -1,7 +1,5 @@
 """Tests of `background`: work that waits for idle moments, and ends when told to."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import subprocess
@@ -11,12 +9,19 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.waiting import wait_until
-from xla_backend.engine import background
+from xla_backend.compilation.function_cache import FunctionCache
+from xla_backend.engine import background, function_maker
 from xla_backend.engine.background import Background
+from xla_backend.engine.function_maker import FunctionMaker
+from xla_backend.engine.loop import Loop
+from xla_backend.interface.buckets import CacheKey, pool_key
+from xla_backend.prediction.history import History
 
 ROOT = Path(__file__).resolve().parents[3]
 Wait = Callable[[], None]
@@ -76,14 +81,19 @@ def test_jobs_run_one_after_the_other_in_order(work: Background) -> None:
     assert order == ["a1", "a2", "b1", "b2", "c1", "c2"]
 
 
+@pytest.mark.parametrize("is_patient_first", [False, True])
 def test_a_job_whose_patience_ends_runs_beside_requests_and_before_those_that_wait(
-    work: Background,
+    work: Background, is_patient_first: bool
 ) -> None:
     patient, urgent = Steps(), Steps()
     with work.request():
+        if is_patient_first:
+            work.add("urgent", urgent)
+            wait_until(lambda: urgent.thread, 10)
         work.add("patient", patient)
         added = time.monotonic()
         work.add("urgent", urgent, patience_s=0.3)
+        work.add("urgent", urgent)  # changes nothing
         assert urgent.inside.wait(10)
         assert urgent.began[0] >= added + 0.3
         wait_until(lambda: work.pending() == ["patient"], 10)
@@ -91,6 +101,30 @@ def test_a_job_whose_patience_ends_runs_beside_requests_and_before_those_that_wa
         assert patient.began == []
     settle(work)
     assert len(patient.began) == 2
+
+
+def test_what_verifies_drafts_is_made_beside_requests_once_it_was_missed_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(function_maker, "DRAFTS_PATIENCE", 5)
+    made, loop = threading.Event(), Loop()
+
+    def trace(key: CacheKey, rows: int) -> None:
+        made.set()
+        raise background.Stopped
+
+    engine: Any = SimpleNamespace(info=SimpleNamespace(name="fake"), functions=None)
+    engine.functions = SimpleNamespace(trace=trace)
+    maker = FunctionMaker(FunctionCache(), History(None, ""), loop)
+    with loop.background.request():
+        for drafts in (0, 3):
+            for _ in range(6 if drafts == 0 else 4):
+                maker.later(engine, pool_key(512, drafts))
+        assert not made.wait(0.3)
+        maker.later(engine, pool_key(512, 3))
+        assert made.wait(10)
+    loop.close()
+    loop.background.stop(10)
 
 
 def test_jobs_with_and_without_patience_can_be_cancelled(work: Background) -> None:
@@ -107,7 +141,7 @@ def test_jobs_with_and_without_patience_can_be_cancelled(work: Background) -> No
     assert len(urgent.began) == 2
 
 
-def test_without_a_job_there_is_no_thread() -> None:
+def test_without_a_job_there_is_no_thread_and_a_dropped_queue_goes_away() -> None:
     threads = threading.active_count()
     made = Background()
     with made.request():
@@ -115,6 +149,10 @@ def test_without_a_job_there_is_no_thread() -> None:
     made.cancel()
     made.stop()
     assert threading.active_count() == threads
+
+    made = weakref.ref(Background())
+    gc.collect()
+    assert made() is None
 
 
 def test_no_step_begins_while_a_request_runs_or_soon_after(work: Background) -> None:
@@ -177,9 +215,7 @@ def test_a_job_that_waits_or_runs_is_not_added_again(work: Background) -> None:
     assert len(first.began) == 4
 
 
-def test_cancel_drops_what_waits_and_ends_what_runs_before_its_next_step(
-    work: Background,
-) -> None:
+def test_cancel_ends_what_waits_or_runs_before_its_next_step(work: Background) -> None:
     first, other, later = Steps(), Steps(), Steps()
     first.go_on.clear()
     work.add("first", first)
@@ -194,8 +230,6 @@ def test_cancel_drops_what_waits_and_ends_what_runs_before_its_next_step(
     settle(work)
     assert len(later.began) == 2, "what comes afterwards is not cancelled"
 
-
-def test_cancel_ends_a_job_that_waits_for_an_idle_moment(work: Background) -> None:
     job = Steps()
     with work.request():
         work.add("job", job)
@@ -221,9 +255,7 @@ def test_stop_waits_for_the_step_under_way_and_nothing_runs_afterwards(work: Bac
     assert (len(first.began), len(other.began)) == (1, 0)
 
 
-def test_a_job_that_fails_is_logged_and_the_next_one_runs(
-    work: Background, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_job_that_fails_is_logged(work: Background, caplog: pytest.LogCaptureFixture) -> None:
     def fail(wait_until_idle: Wait) -> None:
         raise ZeroDivisionError
 
@@ -251,12 +283,6 @@ def test_every_change_is_told() -> None:
     assert ["one", "two"] in seen
     assert ["two"] in seen
     assert seen[-1] == []
-
-
-def test_a_dropped_queue_of_jobs_goes_away() -> None:
-    made = weakref.ref(Background())
-    gc.collect()
-    assert made() is None
 
 
 def test_a_process_ends_in_peace_in_the_middle_of_a_job() -> None:

@@ -1,17 +1,12 @@
 """Tests of `vocabulary`: keys and counts, without an engine."""
 
-from __future__ import annotations
-
-import pickle
-from pathlib import Path
-
 import pytest
 
 from xla_backend import BucketRules, CacheKey, GenerationOptions, InvalidRequest, ModelInfo
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import ContextLengthExceeded
 from xla_backend.interface.requests import TextRequest
-from xla_backend.prediction.vocabulary import REMEMBERED_LENGTH, PromptEncoder, Vocabulary
+from xla_backend.prediction.vocabulary import REMEMBERED_LENGTH, Vocabulary
 
 INFO = ModelInfo("letters", "decoder-only", "folder", "one token a letter", context_length=64)
 OPTIONS = GenerationOptions(max_new_tokens=16)
@@ -35,12 +30,10 @@ def letters() -> Letters:
 
 @pytest.fixture
 def vocabulary(letters: Letters) -> Vocabulary:
-    return Vocabulary(INFO, PromptEncoder(letters), None, "identity")
+    return Vocabulary(INFO, letters, None, "identity")
 
 
-def test_a_prompt_is_tokenized_once_whatever_the_options(
-    vocabulary: Vocabulary, letters: Letters
-) -> None:
+def test_a_prompt_is_tokenized_once(vocabulary: Vocabulary, letters: Letters) -> None:
     rules = BucketRules()
     asked = TextRequest("m", "a" * 20, OPTIONS)
     assert vocabulary.asked(rules, asked) == (CacheKey(32, 1, 16), tuple(range(20)), 16)
@@ -57,22 +50,12 @@ def test_a_prompt_is_tokenized_once_whatever_the_options(
         vocabulary.asked(rules, TextRequest("m", long, OPTIONS))
 
 
-def test_what_is_no_prompt_is_not_tokenized(vocabulary: Vocabulary, letters: Letters) -> None:
+def test_what_is_no_prompt_or_long_is_not_kept(vocabulary: Vocabulary, letters: Letters) -> None:
     for prompt in ("", " \n", ["Once"], None):
         with pytest.raises(InvalidRequest):
             vocabulary.asked(BucketRules(), TextRequest("m", prompt, OPTIONS))
     assert letters.asked == []
 
-
-def test_a_prompt_of_any_length_is_not_kept(letters: Letters) -> None:
-    encoder, long = PromptEncoder(letters), "a" * (REMEMBERED_LENGTH + 1)
-    assert encoder.encode(long) == encoder.encode(long) == tuple(range(len(long)))
+    long = "a" * (REMEMBERED_LENGTH + 1)
+    assert vocabulary.encoded(long) == vocabulary.encoded(long) == tuple(range(len(long)))
     assert letters.asked == [long, long]
-
-
-def test_an_encoder_travels_without_the_prompts(small_gpt2: Path) -> None:
-    encoder = PromptEncoder(Tokenizer.load(small_gpt2))
-    before = len(pickle.dumps(encoder))
-    tokens = encoder.encode("Once upon a time")
-    assert len(pickle.dumps(encoder)) == before
-    assert pickle.loads(pickle.dumps(encoder)).encode("Once upon a time") == tokens

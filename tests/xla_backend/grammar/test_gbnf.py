@@ -1,12 +1,11 @@
 """Rules as text: what llama.cpp's notation allows can be written; what cannot be kept says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.xla_backend.grammar.vocabularies import KINDS, refused_at, vocabulary
 from xla_backend import Grammar, InvalidRequest
-from xla_backend.grammar import automaton, grammars
+from xla_backend.grammar import automaton, gbnf, grammars
+from xla_backend.grammar.step_by_step import StepByStep
 
 CASES: dict[str, tuple[str, list[str], list[str]]] = {
     "a literal repeated as one": (
@@ -49,16 +48,31 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_the_rules_allow_can_be_written_and_no_other(case: str) -> None:
     rules, allowed, refused = CASES[case]
-    made = automaton.build(grammars.regex(Grammar.gbnf(rules)), vocabulary(KINDS[1]))
-    assert [refused_at(made, KINDS[1], text) for text in allowed] == [None] * len(allowed)
-    assert None not in [refused_at(made, KINDS[1], text) for text in refused]
+    for made in (
+        automaton.build(grammars.regex(Grammar.gbnf(rules)), vocabulary(KINDS[1])),
+        StepByStep.of(gbnf.step_by_step(rules), vocabulary(KINDS[1])),
+    ):
+        assert [refused_at(made, KINDS[1], text) for text in allowed] == [None] * len(allowed)
+        assert None not in [refused_at(made, KINDS[1], text) for text in refused]
 
 
-def test_recursion_is_followed_step_by_step() -> None:
-    rules = 'root ::= "(" root ")" | word\nword ::= [^()é]+ "é"?'
+RECURSIVE = {
+    'root ::= "(" root ")" | word\nword ::= [^()é]+ "é"?': ("((a b))", "xé", "((a)", "é"),
+    # A space could take the line's end, a word the end of all.
+    'root ::= Sum "end" "\\n"\nSum ::= "(" Sum ")" sp | ("a" | "ab") [a-z]+ sp\nsp ::= [ \\n]*': (
+        "(abend \n) end\n",
+        "abend\n",
+        "(abend)\n",
+        "aend\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("rules", RECURSIVE)
+def test_recursion_is_followed_step_by_step(rules: str) -> None:
     made = grammars.Grammars(lambda: vocabulary(KINDS[1])).get(Grammar.gbnf(rules)).result()
-    for text, is_allowed in (("((a b))", True), ("xé", True), ("((a)", False), ("é", False)):
-        assert (refused_at(made, KINDS[1], text) is None) is is_allowed
+    is_refused = [refused_at(made, KINDS[1], text) is not None for text in RECURSIVE[rules]]
+    assert is_refused == [False, False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Grammars over tokens: every valid text can be written, and no other."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -9,6 +7,7 @@ import re
 import string
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -17,8 +16,10 @@ import pytest
 
 from tests.xla_backend.grammar.vocabularies import KINDS, refused_at, sampled, vocabulary
 from xla_backend import Grammar, InvalidRequest
+from xla_backend.compilation.store import Store
 from xla_backend.grammar import automaton, grammars, step_by_step
 from xla_backend.grammar.automaton import Automaton
+from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.step_by_step import StepByStep
 
 LETTERS = string.ascii_letters + string.digits + ' "\\/\n\t\x01é€🦊{}[]:,'
@@ -365,6 +366,34 @@ def test_what_cannot_be_held_is_refused_by_its_place(said: str) -> None:
     assert said in str(caught.value)
 
 
+def test_automata_on_disk_serve_the_next_start_and_damaged_ones_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    build = automaton.build
+    monkeypatch.setattr(
+        automaton, "build", lambda regex, of: (built.append(regex), build(regex, of))[1]
+    )
+
+    def made(kind: str = KINDS[1]) -> Automaton:
+        started = grammars.Grammars(lambda: vocabulary(kind), GrammarStore(Store(tmp_path)))
+        followed = started.get(Grammar.json_schema(CASES["person"][0])).result()
+        assert isinstance(followed, Automaton)
+        return followed
+
+    first, again = made(), made()
+    assert len(built) == 1
+    for name, table in vars(first).items():
+        assert np.array_equal(table, getattr(again, name))
+        assert table.dtype == getattr(again, name).dtype
+    made(KINDS[2])
+    assert len(built) == 2
+    for path in tmp_path.rglob("*.entry"):
+        path.write_bytes(path.read_bytes()[:-9])
+    check_both_ways(made(), KINDS[1], "person", *CASES["person"])
+    assert len(built) == 3
+
+
 def twice_a_level(kind: str, levels: int = 40) -> dict[str, Any]:
     """Schemas of which each refers twice to the one before: 2**levels places to look at."""
     defs: dict[str, Any] = {"a0": kind == "both" or {"enum": [{}]}, "b0": {"type": "string"}}
@@ -405,9 +434,7 @@ def test_a_schema_that_takes_no_end_of_time_is_refused_at_once(kind: str) -> Non
         ),
     ],
 )
-def test_parts_that_allow_nothing_are_left_out(
-    of: dict[str, Any], allowed: list[str], refused: list[str]
-) -> None:
+def test_parts_allowing_nothing(of: dict[str, Any], allowed: list[str], refused: list[str]) -> None:
     made = automaton.build(grammars.regex(Grammar.json_schema(of)), vocabulary(KINDS[1]))
     for text in [*allowed, *refused]:
         is_valid = jsonschema.Draft202012Validator(of).is_valid(json.loads(text))

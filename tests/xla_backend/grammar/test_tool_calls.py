@@ -1,7 +1,5 @@
 """Calls of tools: their format in a chat template, the texts there may be, and what these say."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -14,7 +12,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from tests.xla_backend.grammar.vocabularies import refused_at, sampled, vocabulary
 from xla_backend import Grammar, InvalidRequest, Message
-from xla_backend.grammar import automaton, grammars
+from xla_backend.grammar import grammars
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
@@ -29,6 +27,7 @@ FORECAST = {
     "required": ["city"],
     "additionalProperties": False,
 }
+RECURSIVE = {**FORECAST, "properties": {**FORECAST["properties"], "then": {"$ref": "#"}}}
 TOOLS = {"forecast": FORECAST, "forecast_now": {}, "time": {"additionalProperties": False}}
 
 
@@ -146,13 +145,23 @@ CALL = ToolCall("", "forecast", '{"city": "Ulm <tool_call>", "days": 3}')
 SMALL = "sentencepiece"
 
 
+WAYS = pytest.mark.parametrize("forecast", [FORECAST, RECURSIVE], ids=["tables", "step by step"])
+
+
 def made(
-    form: ToolFormat, choice: str = "auto", several: bool = False, answer: Grammar | None = None
-) -> automaton.Automaton:
-    tools = Tools.of([listed(*each) for each in TOOLS.items()], choice, several)
+    form: ToolFormat,
+    forecast: dict[str, Any],
+    choice: str = "auto",
+    several: bool = False,
+    answer: Grammar | None = None,
+) -> Automaton | StepByStep:
+    asked = {**TOOLS, "forecast": forecast}
+    tools = Tools.of([listed(*each, strict=True) for each in asked.items()], choice, several)
     assert tools is not None
     grammar = grammars.of_tools(form, tools, answer)
-    return automaton.build(grammars.regex(grammar), vocabulary(SMALL))
+    followed = Grammars(lambda: vocabulary(SMALL)).get(grammar).result()
+    assert isinstance(followed, Automaton) is (forecast is FORECAST)
+    return followed
 
 
 def read(form: ToolFormat | None, text: str, size: int) -> tuple[str, CallReader]:
@@ -169,10 +178,13 @@ def read(form: ToolFormat | None, text: str, size: int) -> tuple[str, CallReader
     return said, reader
 
 
+@WAYS
 @pytest.mark.parametrize("name", FORMATS)
-def test_answers_may_be_text_or_calls_and_are_read_as_they_come(name: str) -> None:
-    form, forced = FORMATS[name], made(FORMATS[name], "required")
-    free, call = made(form), form.write(CALL)
+def test_answers_may_be_text_or_calls_and_are_read_as_they_come(
+    name: str, forecast: dict[str, Any]
+) -> None:
+    form, forced = FORMATS[name], made(FORMATS[name], forecast, "required")
+    free, call = made(form, forecast), form.write(CALL)
     assert refused_at(forced, SMALL, call) is None
     assert refused_at(forced, SMALL, "It rains.") is not None
     assert refused_at(free, SMALL, call.replace("forecast", "forget")) is not None
@@ -192,37 +204,48 @@ def test_answers_may_be_text_or_calls_and_are_read_as_they_come(name: str) -> No
             assert not read(form, (before + call)[:-6], size)[1].has_called
 
 
+@WAYS
 @pytest.mark.parametrize("name", ["hermes", "llama3", "granite", "ministral"])
-def test_what_is_sampled_validates(name: str) -> None:
+def test_what_is_sampled_validates(name: str, forecast: dict[str, Any]) -> None:
     form, dice, validated = FORMATS[name], random.Random(name), 0
+    schemas = {**TOOLS, "forecast": forecast}
     for several in (False, True):
-        automaton_ = made(form, "required", several)
+        followed = made(form, forecast, "required", several)
         for _ in range(40):
-            if (text := sampled(automaton_, SMALL, dice)) is None:
+            if (text := sampled(followed, SMALL, dice, most=1000)) is None:
                 continue
             said, reader = read(form, text, 7)
             assert (said, reader.has_called) == ("", True)
             assert len(reader.calls) == 1 or (several and form.can_repeat)
             for call in reader.calls:
-                jsonschema.validate(json.loads(call.arguments), TOOLS[call.name])
+                jsonschema.validate(json.loads(call.arguments), schemas[call.name])
             validated += 1
     assert validated > 20
 
 
-def test_the_other_answer_may_have_a_form() -> None:
-    free = made(GENERIC, answer=Grammar.choice(["yes", "no"]))
-    for text, is_one in (("yes", True), ("It rains.", False), (GENERIC.write(CALL), True)):
+@WAYS
+def test_the_other_answer_may_have_a_form(forecast: dict[str, Any]) -> None:
+    free = made(GENERIC, forecast, answer=Grammar.json_schema({"enum": ["yes", "no"]}))
+    for text, is_one in (('"yes"', True), ("It rains.", False), (GENERIC.write(CALL), True)):
         assert (refused_at(free, SMALL, text) is None) is is_one
+    if forecast is RECURSIVE:
+        with pytest.raises(InvalidRequest, match=r"of the tool forecast .* refers to itself"):
+            made(GENERIC, forecast, answer=Grammar.choice(["yes", "no"]))
 
 
-def test_several_calls_are_read_one_after_the_other() -> None:
+@WAYS
+def test_several_calls_are_read_one_after_the_other(forecast: dict[str, Any]) -> None:
     text = "\n".join([GENERIC.write(CALL)] * 2)
-    assert refused_at(made(GENERIC, several=True), SMALL, text) is None
-    assert refused_at(made(GENERIC), SMALL, text) is not None
+    assert refused_at(made(GENERIC, forecast, several=True), SMALL, text) is None
+    assert refused_at(made(GENERIC, forecast), SMALL, text) is not None
     said, reader = read(GENERIC, text + "\n", 4)
     assert (said, len(reader.calls), reader.has_called) == ("", 2, True)
     assert len({call.id for call in reader.calls}) == 2
     assert read(None, text, 4)[0] == text
+
+    free = made(GENERIC, answer=Grammar.choice(["yes", "no"]))
+    for text, is_one in (("yes", True), ("It rains.", False), (GENERIC.write(CALL), True)):
+        assert (refused_at(free, SMALL, text) is None) is is_one
 
 
 @pytest.mark.parametrize(
@@ -259,9 +282,7 @@ def test_schemas_that_are_too_long_together_are_any_object_but_of_strict_tools()
 
 
 @pytest.mark.parametrize("limit", ["automaton.MAX_STATES", "grammars.MAX_TOOL_CHARACTERS"])
-def test_schemas_that_cannot_be_held_are_any_object_but_of_strict_tools(
-    monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_large_schemas_are_any_object(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     recursive = {"properties": {"a": {"$ref": "#"}}, "description": "x" * 99_999}
     long = {"properties": {"a": {"type": "string", "maxLength": 300}}}
     deep: dict[str, Any] = {}
@@ -280,9 +301,10 @@ def test_schemas_that_cannot_be_held_are_any_object_but_of_strict_tools(
         refused = [n for n, call in zip(names, calls, strict=True) if refused_at(made, SMALL, call)]
         assert refused == ["loose", "strict"]
         monkeypatch.setattr(f"xla_backend.grammar.{limit}", 1500)  # longer: step by step
-    tools = Tools.of([listed("tree", recursive, strict=True)], None, several=False)
+    unlike = {"properties": {"a": {"type": "array", "uniqueItems": True}}}
+    tools = Tools.of([listed("set", unlike, strict=True)], None, several=False)
     assert tools is not None
-    with pytest.raises(InvalidRequest, match=r"of the tool tree .* refers to itself"):
+    with pytest.raises(InvalidRequest, match=r"of the tool set .* uniqueItems"):
         grammars.of_tools(GENERIC, tools, None)
 
 

@@ -1,7 +1,5 @@
 """What all families have in common when they are built."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +23,7 @@ FORMS: dict[str, Callable[[Path], Path]] = {
 OTHER_FORMS = {
     "experts": lambda folder: checkpoints.rotary(folder, "qwen3_moe", hidden_size=64),
     "lfm2": lambda folder: checkpoints.rotary(folder, "lfm2", hidden_size=64),
+    "states": lambda folder: checkpoints.rotary(folder, "qwen3_5_text"),
 }
 
 

@@ -1,15 +1,12 @@
 """The trace of a server: what was written is one at any moment, and holds no text."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 from tests.playground.samples import result
 from xla_backend.interface.requests import TextRequest
 from xla_backend.process.messages import Request
-from xla_backend.process.request_log import FinishedRequest
-from xla_backend.process.trace_log import TraceLog
+from xla_backend.process.request_log import FinishedRequest, TraceLog
 
 
 def test_what_was_written_so_far_is_a_trace_of_each_request(tmp_path: Path) -> None:

@@ -108,45 +108,35 @@ def flops(module: Module, instruction: Any) -> tuple[int, int]:
     what runs how often.
     """
     opcode, count = instruction.opcode, elements(instruction.shape)
-    if opcode == "fusion":
-        return _sum(module, module.called(instruction)[0])
+    operands = [operand.shape for operand in module.operands(instruction)]
     if opcode == "dot":
-        left = module.operands(instruction)[0].shape.dimensions
         axes = instruction.dot_dimension_numbers.lhs_contracting_dimensions
-        return 2 * count * math.prod(left[axis] for axis in axes), 0
+        return 2 * count * math.prod(operands[0].dimensions[axis] for axis in axes), 0
     if opcode == "custom-call" and instruction.custom_call_target.startswith(PRODUCT):
-        return 2 * count * module.operands(instruction)[0].shape.dimensions[-1], 0
+        return 2 * count * operands[0].dimensions[-1], 0
     if opcode == "convolution":
-        kernel = module.operands(instruction)[1].shape.dimensions
+        kernel = operands[1].dimensions
         axis = instruction.convolution_dimension_numbers.kernel_output_feature_dimension
         return 2 * count * math.prod(kernel) // max(1, kernel[axis]), 0
-    if opcode == "reduce-window":
-        window = math.prod(axis.size for axis in instruction.window.dimensions)
-        plain, special = _sum(module, module.called(instruction)[0])
-        return count * (window - 1) * plain, count * (window - 1) * special
-    if opcode == "reduce":
-        operands = module.operands(instruction)
-        count = elements(operands[0].shape) - elements(instruction.shape) // (len(operands) // 2)
-        plain, special = _sum(module, module.called(instruction)[0])
-        return count * plain, count * special
-    if opcode == "map":
-        plain, special = _sum(module, module.called(instruction)[0])
-        return count * plain, count * special
     if opcode == "sort":
-        first = elements(module.operands(instruction)[0].shape)
+        first = elements(operands[0])
         return first * math.ceil(math.log2(max(first, 2))), 0
-    if opcode == "scatter":
-        update = elements(module.operands(instruction)[-1].shape)
-        plain, special = _sum(module, module.called(instruction)[0])
-        return update * plain, update * special
     if opcode in _TRANSCENDENTAL:
         return 0, count
-    return (count, 0) if opcode in _ARITHMETIC else (0, 0)
-
-
-def _sum(module: Module, computation: Any) -> tuple[int, int]:
-    pairs = [flops(module, each) for each in computation.instructions]
-    return sum(plain for plain, _ in pairs), sum(special for _, special in pairs)
+    if opcode in _ARITHMETIC:
+        return count, 0
+    # How often it applies the computation that it calls.
+    times = {"fusion": 1, "map": count}.get(opcode, 0)
+    if opcode == "reduce-window":
+        times = count * (math.prod(axis.size for axis in instruction.window.dimensions) - 1)
+    elif opcode == "reduce":
+        times = elements(operands[0]) - count // (len(operands) // 2)
+    elif opcode == "scatter":
+        times = elements(operands[-1])
+    if not times:
+        return 0, 0
+    pairs = [flops(module, each) for each in module.called(instruction)[0].instructions]
+    return times * sum(plain for plain, _ in pairs), times * sum(special for _, special in pairs)
 
 
 def traffic(module: Module, instruction: Any) -> tuple[dict[int, int], int]:

@@ -77,28 +77,22 @@ class Walk:
     ends_layers: Collection[int]
     body_only: bool
     kernels: list[Kernel] = field(default_factory=list)
+    _loops: list[list[Kernel]] | None = None
 
     def run(self) -> list[Kernel]:
         """The kernels, in the order in which the program lists them."""
         arguments = [Value(frozenset([number])) for number in range(self._number_of_arguments())]
-        if not self.body_only:
-            self._computation(self.module.entry, arguments, 1)
+        loops = self._loops = [] if self.body_only else None
+        self._computation(self.module.entry, arguments, 1)
+        if loops is None:
             return self.kernels
-        loops: list[list[Kernel]] = []
-        self._computation(self.module.entry, arguments, 1, loops)
         # The loop that reads the most is the one over tokens.
         return max(loops, key=lambda found: sum(sum(k.reads.values()) for k in found), default=[])
 
     def _number_of_arguments(self) -> int:
         return sum(each.opcode == "parameter" for each in self.module.entry.instructions)
 
-    def _computation(
-        self,
-        computation: Any,
-        arguments: Sequence[Value],
-        calls: int,
-        loops: list[list[Kernel]] | None = None,
-    ) -> Value:
+    def _computation(self, computation: Any, arguments: Sequence[Value], calls: int) -> Value:
         values: dict[int, Value] = {}
         # Before optimisation the instructions are in any order.
         todo = [each.id for each in reversed(computation.instructions)]
@@ -110,16 +104,11 @@ class Walk:
             todo.pop()
             if each.id not in values:
                 operands = [values[id] for id in each.operand_ids]
-                values[each.id] = self._instruction(each, operands, arguments, calls, loops)
+                values[each.id] = self._instruction(each, operands, arguments, calls)
         return values[computation.root_id]
 
     def _instruction(
-        self,
-        each: Any,
-        operands: list[Value],
-        arguments: Sequence[Value],
-        calls: int,
-        loops: list[list[Kernel]] | None,
+        self, each: Any, operands: list[Value], arguments: Sequence[Value], calls: int
     ) -> Value:
         opcode = each.opcode
         if opcode == "parameter":
@@ -130,29 +119,27 @@ class Walk:
             parts = operands[0].parts
             return parts[each.tuple_index] if parts else Value(depth=operands[0].depth)
         if opcode == "call":
-            return self._computation(self.module.called(each)[0], operands, calls, loops)
+            return self._computation(self.module.called(each)[0], operands, calls)
         if opcode == "while":
-            return self._while(each, operands, calls, loops)
+            return self._while(each, operands, calls)
         if opcode == "conditional":
-            return self._conditional(each, operands, calls, loops)
+            return self._conditional(each, operands, calls)
         return self._kernel(each, operands, calls)
 
-    def _while(
-        self, each: Any, operands: list[Value], calls: int, loops: list[list[Kernel]] | None
-    ) -> Value:
+    def _while(self, each: Any, operands: list[Value], calls: int) -> Value:
         body = self.module.called(each)[0]
         before, self.kernels = self.kernels, []
-        # For one round of an outermost loop, that loop counts once.
+        # For one round of an outermost loop, that loop counts once; loops inside are no such loops.
+        loops, self._loops = self._loops, None
         times = 1 if loops is not None else _trip_count(each)
         value = self._computation(body, operands, calls * times)
+        self._loops = loops
         if loops is not None:
             loops.append(self.kernels)
         self.kernels = before + self.kernels
         return value
 
-    def _conditional(
-        self, each: Any, operands: list[Value], calls: int, loops: list[list[Kernel]] | None
-    ) -> Value:
+    def _conditional(self, each: Any, operands: list[Value], calls: int) -> Value:
         """Walks the branch that reads weights; if none does, the last.
 
         That is the branch of a token that is not the first and is not sampled: see
@@ -162,7 +149,7 @@ class Walk:
         found: list[tuple[int, int, Value, list[Kernel]]] = []
         for branch, operand in zip(self.module.called(each), operands[1:], strict=True):
             self.kernels = []
-            value = self._computation(branch, [operand], calls, loops)
+            value = self._computation(branch, [operand], calls)
             weight = sum(sum(k.reads.values()) for k in self.kernels if k.depth is not None)
             found.append((weight, len(found), value, self.kernels))
         _, _, value, kernels = max(found, key=lambda one: one[:2])

@@ -14,16 +14,12 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from xla_backend.compilation.xla_files import MANY, ONE, message_classes
 
-_BYTES = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
-_ONE = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
-_MANY = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
-
-_EXECUTABLE = {"hlo": (1, _ONE), "buffers": (2, _ONE), "object_files": (8, _MANY)}
+_EXECUTABLE = {"hlo": (1, ONE), "buffers": (2, ONE), "object_files": (8, MANY)}
 """The fields of XLA's `CompilationResultProto` (xla/service/cpu/executable.proto) used here;
 TensorFlow's package has no Python class for it."""
-_FIRST = {"value": (1, _ONE)}
+_FIRST = {"value": (1, ONE)}
 """Messages whose first field alone is read: a module with its configuration, an object file with
 its name."""
 
@@ -58,17 +54,7 @@ def executable() -> tuple[Any, Any]:
 
     All their fields are bytes.
     """
-    file = descriptor_pb2.FileDescriptorProto(name="xla_backend/executable.proto", syntax="proto3")
-    for name, fields in (("Executable", _EXECUTABLE), ("First", _FIRST)):
-        message = file.message_type.add(name=name)
-        for field, (number, label) in fields.items():
-            message.field.add(name=field, number=number, type=_BYTES, label=label)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    whole, first = (
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-        for name in ("Executable", "First")
-    )
+    whole, first = message_classes({"Executable": _EXECUTABLE, "First": _FIRST})
     return whole, first
 
 

@@ -6,7 +6,9 @@ ten times as long. Nothing is traced, compiled or run.
 
 from __future__ import annotations
 
+import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 from xla_backend.compilation import naming, xla_files
@@ -14,11 +16,18 @@ from xla_backend.compilation.store import Store
 from xla_backend.inspection.hlo import costs, operations, origin, protos
 from xla_backend.inspection.hlo.costs import Module
 from xla_backend.inspection.hlo.kernels import Kernel, Walk
-from xla_backend.inspection.inspection import FunctionInside, KernelInside
+from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 
 Entry = tuple[dict[str, Any], list[bytes]]
+
+
+def inspect(folder: Path, model: str, identity: str, key: CacheKey) -> Inspection:
+    """Both functions of a key in the store of a folder; arguments and errors as for `read`."""
+    start = time.perf_counter()
+    prefill, decode = read(Store(folder), identity, key)
+    return Inspection(model, key, prefill, decode, time.perf_counter() - start)
 
 
 def read(store: Store, identity: str, key: CacheKey) -> tuple[FunctionInside, FunctionInside]:
