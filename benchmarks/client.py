@@ -1,4 +1,4 @@
-"""`Client`: OpenAI's own client of a server, which times what it is answered.
+"""`Client`: OpenAI's client of a server, with the times of its answers.
 
 Knows OpenAI's protocol, and the fields of this project's answers where a server has them.
 """
@@ -22,9 +22,9 @@ class Answer:
     """One streamed answer.
 
     Attributes:
-        sent, first, last: when it was asked for and when text came, by `time.perf_counter()`.
-        tokens, prompt_tokens, cached_tokens: as the server counted them.
-        cache: where this engine's function came from: "hit", "miss", "disk" or "reused".
+        sent, first, last: times of the request and of text, by `time.perf_counter()`.
+        tokens, prompt_tokens, cached_tokens: the server's counts.
+        cache: this engine's outcome: "hit", "miss", "disk" or "reused".
         batch_size: requests that this engine ran together.
     """
 
@@ -67,7 +67,7 @@ class Client:
         return self._read(self._openai.chat.completions.create, messages=messages, **options)
 
     def complete(self, prompt: str, **options: Any) -> Answer:
-        """How a text goes on; raises as `chat` does."""
+        """The continuation of a text; raises as `chat` does."""
         return self._read(self._openai.completions.create, prompt=prompt, **options)
 
     def _read(self, create: Callable[..., Any], **arguments: Any) -> Answer:
@@ -97,7 +97,8 @@ class Client:
 
 
 def ask_all(asks: Sequence[Callable[[], Answer]], gap_s: float = 0.0) -> tuple[list[Answer], float]:
-    """Asks from a thread each, begun so many seconds apart; the answers, and seconds for all."""
+    """Sends requests at intervals, each from its own thread; returns the answers, and seconds for
+    all."""
     ready = threading.Barrier(len(asks))
 
     def ask(number: int) -> Answer:

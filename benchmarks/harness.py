@@ -1,4 +1,4 @@
-"""What measures share: calls in turn, ratios, Markdown tables, the machine and who else used it.
+"""What measures share: calls in turn, ratios, Markdown tables, the machine and its other load.
 
 Knows no measure. A measure is a module in `measures/` with `OPTIONS`, the defaults of its command
 line, and `measure(options)`, which yields rows of one table, and sentences to go below it.
@@ -20,7 +20,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = Path(tempfile.gettempdir()) / "xla-bench"
-"""Where checkpoints are built, and kept for the next run."""
+"""The folder of checkpoints, which the next run reuses."""
 Cell = str | int | float
 Row = dict[str, Cell]
 Name = TypeVar("Name")
@@ -28,17 +28,17 @@ Result = TypeVar("Result")
 
 
 class MeasureFailed(Exception):
-    """A measure cannot be taken, or found what must not be."""
+    """A measure cannot be taken, or found a wrong result."""
 
 
 def in_turn(
     calls: Mapping[Name, Callable[[], Result]], rounds: int, least_s: float = 0.0
 ) -> dict[Name, list[Result]]:
-    """Calls A B C A B C ..., so that whatever slows the machine for a while slows all.
+    """Calls A B C A B C ..., so that a slow phase of the machine affects all.
 
     Args:
-        rounds: how many at least.
-        least_s: further rounds follow until so many seconds have passed.
+        rounds: the minimum.
+        least_s: the minimum duration in seconds.
     """
     results: dict[Name, list[Result]] = {name: [] for name in calls}
     start, done = time.perf_counter(), 0
@@ -63,7 +63,7 @@ def shown(value: Cell) -> str:
 
 
 def table(rows: Iterable[Row | str]) -> Iterator[str]:
-    """Lines of Markdown, each as soon as its row is there; sentences come below the table."""
+    """Lines of Markdown, each as soon as its row exists; sentences follow the table."""
     sentences, has_head = [], False
     for row in rows:
         if isinstance(row, str):
@@ -120,5 +120,5 @@ class OtherPrograms:
 
 
 def note(text: str) -> None:
-    """Tells progress, apart from the table."""
+    """Prints progress, separately from the table."""
     print(text, file=sys.stderr, flush=True)

@@ -1,6 +1,6 @@
 """Servers of OpenAI's protocol in processes of their own: this project's app, and llama.cpp.
 
-Knows how to start and end them. Must not know what they are asked.
+Knows how to start and end them. Must not know requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ START_S = 600.0
 
 @contextmanager
 def this_app(*flags: str, store: str | None = None) -> Iterator[str]:
-    """The app with these flags on a free port, with a new store or this; yields its address."""
+    """The app with these flags on a free port, with a new store or the given one; yields its
+    address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -50,7 +51,7 @@ def this_app(*flags: str, store: str | None = None) -> Iterator[str]:
 
 @contextmanager
 def llama_cpp(slots: int, context: int) -> Iterator[str | None]:
-    """llama.cpp with the packaged model as it comes, with so many rows of so many tokens each.
+    """llama.cpp with the packaged model, with this number of rows and tokens per row.
 
     Yields its address; None where it is not installed.
     """
@@ -68,13 +69,13 @@ def llama_cpp(slots: int, context: int) -> Iterator[str | None]:
 
 
 def health(url: str) -> dict[str, Any]:
-    """What the app says of itself."""
+    """The app's `/health`."""
     return httpx2.get(f"{url}/health", timeout=60, trust_env=False).json()
 
 
 def settle(url: str) -> None:
-    """Waits until the app's engine has had nothing to do for two seconds: it compiles further
-    functions in the background."""
+    """Waits until the app's engine has been idle for two seconds, because it compiles functions in
+    the background."""
     while (engine := health(url)["engine"])["state"] != "ready" or engine["for_s"] < 2:
         time.sleep(0.2)
 

@@ -1,7 +1,7 @@
 """The flags of `app.py`: one table for the parser, its help and the environment variables.
 
-Knows the command line, the environment and which flags exclude each other. Must not know what is
-done with them; imports neither Gradio nor TensorFlow.
+Knows the command line, the environment and which flags exclude each other. Must not know their use;
+imports neither Gradio nor TensorFlow.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ FLAGS = (
     ),
     Flag(
         "--store",
-        "folder that keeps compiled functions (PLAYGROUND_STORE, where off means none; "
+        "folder of compiled functions (PLAYGROUND_STORE, where off means none; "
         "default: XLA_BACKEND_STORE, or else the user's cache directory)",
         None,
         how={"metavar": "FOLDER"},
@@ -137,7 +137,7 @@ FLAGS = (
     ),
     Flag(
         "--activations",
-        "exact, or int8: products with weights of 8 or fewer bits also round their other factor, "
+        "exact, or int8: products with weights of 8 or fewer bits also round activations, "
         "which is faster and changes some tokens (PLAYGROUND_ACTIVATIONS; default: "
         "XLA_BACKEND_ACTIVATIONS, or else exact)",
         how={"metavar": "KIND"},
@@ -218,8 +218,8 @@ FLAGS = (
 def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The flags, with the environment's values for those that are not given.
 
-    `is_public` is whether strangers can come, on Spaces and through a public link. Defaults of
-    `admin` and `limits` (of each visitor) are then narrow.
+    `is_public` is whether strangers have access, on Spaces and through a public link. The defaults
+    of `admin` and `limits` (of each visitor) are then strict.
 
     Raises:
         SystemExit: they are invalid or exclude each other; stderr has the sentence.
@@ -245,7 +245,7 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _problem(flags: argparse.Namespace) -> str:
-    """Why these flags are invalid, as a sentence; empty if they are valid."""
+    """The reason why these flags are invalid, as a sentence; empty if they are valid."""
     if not 0 < flags.port < 2**16:
         return f"--port is {flags.port}; a port is a number from 1 to {2**16 - 1}"
     if flags.mcp and importlib.util.find_spec("mcp") is None:

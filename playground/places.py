@@ -1,7 +1,7 @@
-"""The page's places and their modes: the one table that addresses, links, tests and docs follow.
+"""The page's places and their modes: one table for addresses, links and tests.
 
-Knows which there are and where each stands. Must not know what is in them. A further mode is one
-folder in `tabs/` and one line here.
+Knows the modes and their order. Must not know what is in them. A new mode is one folder in `tabs/`
+and one line here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Place:
     """Modes that belong together.
 
     Attributes:
-        modes: by their names in addresses; the first is shown where an address names the place.
+        modes: by their names in addresses; the first is shown if an address has the place's name.
     """
 
     name: str
@@ -64,7 +64,7 @@ PLACES = {
         {"models": ModelsTab, "api": ApiTab, "statistics": StatisticsTab, "runs": HistoryPanel},
     ),
 }
-"""The places by their names in addresses; the first is shown where an address names none."""
+"""The places by their names in addresses; the first is the default."""
 ADMIN_MODES = (ShapesTab, ModelsTab)
 """Those that change the engine for everybody."""
 _MOVED = {"about": "start"}
@@ -72,7 +72,7 @@ _MOVED = {"about": "start"}
 
 
 def places(admin: bool) -> dict[str, Place]:
-    """The page's places. What is not built has no events that could be called either."""
+    """The page's places. Modes that are not built have no events that could be called."""
     return {
         address: Place(
             place.name,
@@ -83,7 +83,7 @@ def places(admin: bool) -> dict[str, Place]:
 
 
 def modes(admin: bool) -> dict[str, Any]:
-    """All modes of the page by their names in addresses, in their order."""
+    """All modes of the page by their names in addresses, in order."""
     return {name: mode for place in places(admin).values() for name, mode in place.modes.items()}
 
 
@@ -95,7 +95,7 @@ def addresses(admin: bool) -> dict[str, str]:
 
 @rendered
 def links(admin: bool) -> h.Node:
-    """Links to the places, and to the modes of the one in sight, which the style sheet shows."""
+    """Links to the places, and to the modes of the visible one, which the style sheet shows."""
     found = places(admin)
     return (
         h.nav("#place_links", aria_label="Places")[
@@ -119,8 +119,8 @@ def _link(mode: str, name: str, place: str = "") -> h.Element:
 
 
 def script(admin: bool) -> str:
-    """What the page's script knows of the table: which mode each name in an address leads to, the
-    place of each mode, and which names make an address a link to a request."""
+    """The table for the page's script: the mode of each name in an address, the place of each mode,
+    and the names that make an address a link to a request."""
     place_of = {name: at for at, place in places(admin).items() for name in place.modes}
     return (
         f"const MODES = new Map(Object.entries({json.dumps(addresses(admin))}));"
@@ -130,7 +130,7 @@ def script(admin: bool) -> str:
 
 
 def style() -> str:
-    """Has the links to a place's modes shown where the place is in sight."""
+    """Shows the links to a place's modes if the place is visible."""
     return "".join(
         f'html[data-place="{at}"] #places .mode-links[data-place="{at}"]{{display:flex}}\n'
         for at in PLACES

@@ -4,8 +4,6 @@ Knows how the page is started and what schemathesis is told. Other cases at each
 tests; schemathesis's own `--seed N` as an argument repeats one. Ends with schemathesis's status.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -3,8 +3,6 @@
 Knows how that process says what it does. Must not know what is tested meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

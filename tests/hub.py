@@ -3,8 +3,6 @@
 Knows the client's requests, how to hold a file and how to break off. Must not know who downloads.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -52,7 +52,6 @@ def start(folder: str) -> Callable[[], object]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    assert process.stdout is not None
     process.stdout.readline()  # it listens
     return process.communicate
 

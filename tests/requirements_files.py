@@ -1,7 +1,5 @@
 """What the requirements files pin, for tests that hold other files beside them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

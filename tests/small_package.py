@@ -3,8 +3,6 @@
 Knows what a wheel is made of. Must not know who installs it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 from pathlib import Path

@@ -4,8 +4,6 @@ Over the wire it is `tests/playground/server/test_any_request.py`. The same case
 run, so that a failure is the change's; `make fuzz` tries others.
 """
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io
@@ -123,9 +121,7 @@ def test_any_value_of_a_control_is_used_or_refused(values: list[Any]) -> None:
 
 @given(VALUES | st.just("dense"), VALUES, VALUES | st.booleans(), VALUES)
 @cases(50)
-def test_a_comparison_of_functions_is_right_or_refused(
-    function: Any, batch_size: Any, pad: Any, calls: Any
-) -> None:
+def test_a_comparison_is_right(function: Any, batch_size: Any, pad: Any, calls: Any) -> None:
     try:
         request = FunctionRequest(function, batch_size, pad, calls)
     except InvalidRequest as error:
@@ -159,9 +155,7 @@ NAMES = sorted({"tools", *(name for kind in KINDS for name in kind.model_fields)
 @example(ChatRequest, {"messages": [{"role": "user", "content": [{"type": []}]}]})
 @example(CompletionRequest, {"prompt": [[]], "response_format": {"type": 5}, "tools": [0]})
 @cases(150)
-def test_a_request_of_openai_s_protocol_is_right_or_refused(
-    kind: type[Any], values: dict[str, Any]
-) -> None:
+def test_an_openai_request_is_right_or_refused(kind: type[Any], values: dict[str, Any]) -> None:
     values = {"model": "m", "prompt": "Once", "messages": [], "input": "Hello", **values}
     try:
         body = kind.model_validate(values)

@@ -1,13 +1,10 @@
 """The test support for checkpoints: equal arguments give equal files, in every process."""
 
-from __future__ import annotations
-
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 
 from tests import checkpoints
+from tests.program import python
 
 FAMILIES = ("gpt2", "opt", "t5", "whisper")
 
@@ -27,8 +24,7 @@ def test_files_are_the_same_in_another_process(tmp_path: Path):
         f"for family in {FAMILIES}:\n"
         "    getattr(checkpoints, family)(f'{sys.argv[1]}/{family}')\n"
     )
-    root = Path(__file__).resolve().parents[1]
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "there")], cwd=root, check=True)
+    python(code, tmp_path / "there")
     assert _digests(tmp_path / "here") == _digests(tmp_path / "there")
     assert len(_digests(tmp_path / "here")) > 20
 

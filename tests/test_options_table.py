@@ -1,17 +1,11 @@
 """An option is a field in one table: what is added there is found wherever options can be given."""
 
-from __future__ import annotations
-
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.program import ROOT, python
 from xla_backend.interface.options import DEFAULT_OPTIONS, OPTIONS
-
-ROOT = Path(__file__).resolve().parent.parent
 
 ADDED = """
 import json
@@ -62,11 +56,7 @@ print(json.dumps({
 
 
 def test_an_option_that_is_added_is_found_everywhere() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", ADDED], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == {
+    assert json.loads(python(ADDED)) == {
         "refused": "wobble must be from 0 to 9, not 10.",
         "endpoint": "How much it wobbles. From 0 to 9.",
         "control": [["Wobble", 3, 9]],

@@ -3,8 +3,6 @@
 Knows the layout of the checkout. Must not import any of it: it looks from outside.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -190,7 +188,7 @@ def loaded(asked: set[str], *modules: str) -> set[str]:
     return set(ast.literal_eval(done.stdout))
 
 
-def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
+def test_what_the_page_and_the_engine_do_not_load() -> None:
     """The page is up in seconds because its process never imports TensorFlow or Keras."""
     modules = [
         "xla_backend.process.backend_process",
@@ -200,15 +198,10 @@ def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
     ]
     assert loaded({"tensorflow", "tf_keras", "keras", "gradio"}, *modules) == set()
 
-
-def test_the_engine_loads_no_server() -> None:
-    """FastAPI is for who offers the API: neither the library nor an engine's process needs it."""
+    # FastAPI is for who offers the API: neither the library nor an engine's process needs it.
     engine = ("xla_backend.process.engine_process", "xla_backend.engine.importing")
     assert loaded({"fastapi", "starlette", "gradio"}, "xla_backend", *engine) == set()
-
-
-def test_the_page_itself_loads_no_tensorflow_and_no_ray() -> None:
-    """As it runs, not only as its imports are written: what it imports may import more."""
+    # As it runs, not only as its imports are written: what it imports may import more.
     assert loaded(TENSORFLOW | {"ray"}, "app", "playground.page") == set()
 
 
@@ -301,20 +294,16 @@ def test_no_large_file_is_tracked() -> None:
     assert not large
 
 
-def test_the_wheel_is_built_with_the_setuptools_that_is_pinned() -> None:
+def test_what_stands_in_two_places_is_the_same() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     [setuptools] = settings["build-system"]["requires"]
     assert setuptools in requirement_lines("requirements-dev.txt")
 
-
-def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
     source = (ROOT / "xla_backend" / "__init__.py").read_text(encoding="utf-8")
     [version] = re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert next(heading for heading in headings if heading != "Unreleased") == version
 
-
-def test_commits_are_checked_with_the_same_ruff() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     [ruff] = hooks["repos"]
     assert f"ruff=={ruff['rev'].removeprefix('v')}" in requirement_lines("requirements-dev.txt")

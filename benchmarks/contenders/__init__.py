@@ -1,4 +1,4 @@
-"""What every contender is asked. Their own environments import this, so it needs no package."""
+"""The request of every contender. Their own environments import this, so it needs no package."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.contenders import Request
 
 _CLASSES = {"gpt2": "GPT2", "llama": "Llama3", "qwen2": "Qwen"}
-"""Its names of the architectures that a measure has it run, by Hugging Face's."""
+"""Its names of the architectures, by Hugging Face's."""
 
 
 class Model:

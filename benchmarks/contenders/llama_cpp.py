@@ -25,7 +25,7 @@ class Model:
         self._server = server(folder / "gguf" / f"{weights}.gguf", slots=1, context=1024)
 
     def generate(self, request: Request) -> list[int]:
-        """The new tokens, greedy; no prefix is cached. Which they are, it does not tell."""
+        """-1 for each new token, greedy, without cached prefixes; the server returns no ids."""
         if request.num_beams > 1:
             raise ValueError("it has no beam search")
         answer = self._server.handle_completions(
@@ -42,7 +42,7 @@ class Model:
 
 
 def server(file: Path, slots: int, context: int) -> xllamacpp.Server:
-    """The server, with so many rows of so many tokens each."""
+    """The server, with this number of rows and tokens per row."""
     if not file.exists():
         raise FileNotFoundError(f"there is no {file.name} of this checkpoint")
     parameters = xllamacpp.CommonParams()

@@ -1,4 +1,4 @@
-"""The physical limit as a contender: only reads as many bytes as a token needs.
+"""The memory limit as a contender: only reads as many bytes as a token needs.
 
 Each token needs every weight once, and the weights do not fit in any cache. So at batch size 1 the
 limit is two threads that read the weights as fast as they can. A matrix-vector product was the
@@ -21,10 +21,10 @@ COLUMNS = 3072  # the vector stays in the first cache
 
 
 class Reader:
-    """An array of about so many bytes."""
+    """An array of about this many bytes."""
 
     def __init__(self, size: int) -> None:
-        """Fills the array: all pages that were never written share one page of memory."""
+        """Fills the array, because pages that were never written share one page of memory."""
         values = np.ones((max(THREADS, size // 4 // COLUMNS), COLUMNS), np.float32)
         self._parts = np.array_split(values, THREADS)
         self._vector = np.ones(COLUMNS, np.float32)

@@ -34,7 +34,7 @@ class Contender:
 
     Attributes:
         module: its module in this package.
-        weights: the form that its module is told.
+        weights: the form for its module.
         python: the interpreter of its environment.
     """
 
@@ -45,7 +45,7 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """What it is called in tables and on the command line."""
+        """Its name in tables and on the command line."""
         return self.program if self.weights == FLOAT32 else f"{self.program}, {self.weights}"
 
 

@@ -1,12 +1,11 @@
 """A chat of ten turns at `/v1`, long prompts, and a restart: the time to the first token.
 
-Ways: a plain OpenAI client; one with a `cache_salt`; and llama.cpp, where it is installed. Each
-meets a server that has just started, with an empty store, and has so many chats, one after the
-other. Turns 1, 2 and 10 are short, those between are long. A cell has the milliseconds to the first
-token, where the function came from, and how many of the prompt's tokens were cached. Greedy texts
-of so small a model may not end, so clients name a number; it is part of no shape. The plain client
-then sends the last turn again to a server that was ended and started anew: its prefixes come from
-disk; and with a salt of its own, so that all of it is read.
+Ways: a plain OpenAI client, one with a `cache_salt`, and llama.cpp if it is installed. Each uses a
+server that has just started with an empty store, for several chats in turn. Turns 1, 2 and 10 are
+short, the others are long. A cell has TTFT in milliseconds, the outcome, and the number of cached
+prompt tokens. Greedy texts of such a small model may not end, so clients set `max_tokens`. The
+plain client then sends the last turn again to a restarted server, whose prefixes come from disk,
+and once more with a new salt, so that all of it is read.
 """
 
 from __future__ import annotations
@@ -69,14 +68,14 @@ def measure(options: Namespace) -> Iterator[Row | str]:
 
 
 def server(way: str, store: str) -> AbstractContextManager[str | None]:
-    """The server that a way asks; None where it is not installed."""
+    """The server of a way; None if it is not installed."""
     if way == PEER:
         return llama_cpp(1, CONTEXT)
     return this_app("--models", PACKAGED_MODEL, store=store)
 
 
 def user(text: str) -> Messages:
-    """What a user says first."""
+    """The first message of a chat."""
     return [{"role": "user", "content": text}]
 
 

@@ -1,8 +1,8 @@
-"""A crowd at `/v1`: clients that come a given time apart, beside llama.cpp with a slot for each.
+"""Clients that arrive at `/v1` at intervals, beside llama.cpp with a slot for each.
 
-Every client asks SmolLM2 for another story of so many tokens, whose end is forbidden. The first
-round meets an empty store and the functions that a start makes; the later ones come when nothing
-is left to compile, the servers in turn, and count with their medians.
+Every client requests another story of a fixed number of tokens from SmolLM2, with the end token
+forbidden. The first round has an empty store; the later ones start when nothing is left to compile,
+the servers in turn, and their medians count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ANY_LENGTH = {"logit_bias": {"2": -100}, "temperature": 0.0}
 
 @dataclass(frozen=True)
 class Wave:
-    """What clients saw of a server in one round: seconds, and tokens/s of all of them together."""
+    """The clients' times of a server in one round, in seconds, and tokens/s of all together."""
 
     ttft_s: float
     longest_ttft_s: float
@@ -79,7 +79,7 @@ def measure(options: Namespace) -> Iterator[Row | str]:
 
 
 def story(number: int) -> list[dict[str, str]]:
-    """Messages that ask for a story, for each number another one."""
+    """Messages that ask for a story, another one for each number."""
     subjects = SUBJECTS.split(",")
     subject = f"{subjects[number % len(subjects)]} in the year {1900 + number}"
     return [{"role": "user", "content": f"Tell me a story about {subject}."}]

@@ -1,7 +1,7 @@
 """Yes/no questions about a text of some 300 tokens: one, and ten in one request.
 
-Each request has a salt of its own, so that all of it is read; the last row asks again with the text
-cached. The numbers of questions take turns; a row has the median of its times.
+Each request has a new salt, so that all of it is read; the last row repeats it with the text
+cached. The numbers of questions alternate; a row has the median of its times.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ SIZE, END = 49_152, 2
 
 Dice = random.Random
 Made = tuple[Any, Callable[[Dice], Any]]
-"""A schema, and what makes a valid document."""
+"""A schema, and a maker of valid documents."""
 Followed = Automaton | StepByStep
 
 
@@ -118,7 +118,7 @@ def _function(dice: Dice) -> Made:
 
 
 def _resource(dice: Dice) -> Made:
-    """As of Kubernetes: deep, with definitions that several places refer to."""
+    """As in Kubernetes: deep, with shared definitions."""
     (shared, of_shared), (rest, of_rest) = _object(dice, 1), _object(dice, 3)
     ref = {"$ref": "#/$defs/meta"}
     properties = {"meta": ref, "items": {"type": "array", "items": ref}, "spec": rest}
@@ -132,7 +132,7 @@ def _resource(dice: Dice) -> Made:
 
 
 def _settings(dice: Dice) -> Made:
-    """As of the JSON Schema Store: a closed object of many optional settings."""
+    """As in the JSON Schema Store: a closed object of many optional settings."""
     return _object(dice, 3, additionalProperties=False)
 
 
@@ -141,7 +141,7 @@ def _easy(dice: Dice) -> Made:
 
 
 def _hard(dice: Dice) -> Made:
-    """Recursion, and keywords that few follow."""
+    """Recursion, and keywords that few engines support."""
     (of, make), (text, word) = _number(dice), _text(dice)
     node = {"type": "object", "properties": {"v": of, "next": {"$ref": "#"}}, "required": ["v"]}
 
@@ -193,7 +193,7 @@ class _Texts:
         return True
 
     def walk(self, made: Followed, dice: Dice, most: int = 400) -> str | None:
-        """A text of random tokens; None where it has no end."""
+        """A text of random tokens; None if it does not end."""
         made, state, text = made.for_row(), START, b""
         for _ in range(most):
             allowed = made.next_state[state][made.class_of_token] != NONE
@@ -213,7 +213,7 @@ class _Texts:
 
 
 def _alone(schema: Any, vocabulary: Vocabulary) -> StepByStep | None:
-    """llguidance on its own reading of a schema."""
+    """llguidance with its own interpretation of a schema."""
     try:
         return StepByStep.of(step_by_step.rules(Grammar.json_schema(schema)), vocabulary)
     except InvalidRequest:

@@ -1,8 +1,8 @@
-"""Many clients at `/v1` for minutes, over many shapes, with an engine that may hold little memory.
+"""Many clients at `/v1` for minutes, over many shapes, with a low memory limit.
 
 Every request is first answered alone; then each client sends random ones of them without a pause.
-It fails if a request failed, a text was another than alone, or the engine outgrew its limit. An
-engine near its limit is replaced between two requests, which takes functions from the store.
+It fails if a request failed, a text differs from the one alone, or the engine exceeded its limit.
+An engine near its limit is replaced between two requests; the new one restores functions.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Sample:
 
     @classmethod
     def of(cls, url: str) -> Sample | None:
-        """From `/health`; None while no engine is there."""
+        """From `/health`; None while there is no engine."""
         said = health(url)
         engine = said["engine"]
         if not engine.get("resident_bytes"):
@@ -76,7 +76,7 @@ class Sample:
 
 
 def measure(options: Namespace) -> Iterator[Row]:
-    """A row for each thing that was counted."""
+    """A row for each count."""
     limit = f"--memory-limit={options.memory_limit}"
     with this_app("--models", options.model, limit) as url:
         client = Client(url, options.model)
@@ -96,7 +96,7 @@ def measure(options: Namespace) -> Iterator[Row]:
 def _visit(
     url: str, cases: Sequence[Ask], alone: Sequence[str], clients: int, seconds: float
 ) -> tuple[list[Asked], list[Sample]]:
-    """All requests of clients that ask for so long, and samples of `/health` meanwhile."""
+    """All requests of the clients in this time, and samples of `/health` meanwhile."""
     end, is_over, samples = time.monotonic() + seconds, threading.Event(), []
 
     def visit(client: int) -> list[Asked]:
@@ -131,7 +131,7 @@ def _visit(
 def summary(
     asked: Sequence[Asked], samples: Sequence[Sample], clients: int, seconds: float
 ) -> Iterator[Row]:
-    """What the requests and the samples say."""
+    """The result of the requests and samples."""
     answers = [each.answer for each in asked if each.answer]
     counts = Counter(each.client for each in asked if each.answer)
     caches = Counter(answer.cache for answer in answers)
@@ -155,7 +155,7 @@ def summary(
 
 
 def growth(samples: Sequence[Sample]) -> float:
-    """The page's relative growth from a third of the time to the end, by medians around both."""
+    """The page's relative growth from a third of the time to the end, between medians."""
     third, part = len(samples) // 3, max(1, len(samples) // 6)
     before, after = (
         statistics.median(sample.page for sample in some)

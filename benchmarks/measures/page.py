@@ -1,10 +1,10 @@
 """The page in a browser: start, bytes of a visit, click to first text, end to final numbers.
 
 Chromium runs on the same machine as the engine and caches nothing between visits. The page is
-usable when Generate is enabled and shows a prediction. The click is one for a compiled shape; the
-time to the first token at `/v1` for the same request says what of it is not the page's. The end is
-that of the request's last span in the app's trace; the numbers are final when the browser has
-painted them, by the same clock.
+usable when Generate is enabled and shows a prediction. The click is for a compiled shape; TTFT of
+the same request at `/v1` is subtracted, to get the page's part. The engine's end is that of the
+request's last span in the app's trace; the numbers are final when the browser has painted them, by
+the same clock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _USABLE = """(press) => new Promise((resolve) => {
   };
   look();
 })"""
-# The text before may stay until the new one begins: the first text is one that differs from it.
+# The last text may stay until the new one begins: the first text is one that differs from it.
 _CLICK = """() => new Promise((resolve) => {
   const read = () => document.querySelector("#story .story-new")?.textContent.trim() ?? "";
   const [before, start] = [read(), performance.now()];
@@ -169,7 +169,7 @@ def _visit(browser: Browser, url: str) -> tuple[int, float, float]:
 
 
 def _clicks(browser: Browser, url: str, count: int) -> list[float]:
-    """Milliseconds of clicks on a compiled shape."""
+    """Milliseconds of clicks for a compiled shape."""
     page, _, _ = _opened(browser, f"{url}/?tab=playground")
     page.locator("#prompt textarea").fill(PROMPT)
     times = []
@@ -177,7 +177,7 @@ def _clicks(browser: Browser, url: str, count: int) -> list[float]:
         times.append(1000 * page.evaluate(_CLICK))
         page.locator("#report .busy").wait_for(state="detached")
         page.locator("#generate:enabled").wait_for()
-        page.wait_for_timeout(300)  # the visitor looks; the tables below are drawn
+        page.wait_for_timeout(300)  # the tables below are drawn
     page.context.close()
     return times[2:]
 
@@ -200,7 +200,7 @@ def _ends(
 
 
 def _engine_ended(trace: Path) -> float:
-    """When the engine ended its latest request, in seconds since 1970."""
+    """The end of the engine's latest request, in seconds since 1970."""
     events = [json.loads(line.rstrip(",\n")) for line in trace.open() if line.startswith("{")]
     latest = max(event["tid"] for event in events)
     ended = (

@@ -5,7 +5,7 @@ to tokens (this engine: to text). Calls for 2 and for N tokens give two times: *
 difference over N - 2, so it does not include the prompt; *first token* is the call for 2, less a
 token. (Compiled `model.generate` cannot generate a single token.) A ratio is a peer's time over
 this engine's with the same weights, else in float32: above 1, this engine is faster. *Reading the
-weights* reads as many bytes as a token needs in float32. `--contenders` takes beginnings of names,
+weights* reads as many bytes as a token needs in float32. `--contenders` takes prefixes of names,
 such as "llama.cpp".
 """
 
@@ -44,7 +44,7 @@ OPTIONS = {
 }
 FEW = 2
 LEAST_S = 10.0
-"""Five calls of 25 ms would only measure the machine's state at that moment."""
+"""Five calls of 25 ms would only measure the machine's momentary state."""
 
 
 @dataclass(frozen=True)

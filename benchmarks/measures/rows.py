@@ -1,8 +1,8 @@
-"""Tokens a second of 1, 2, 4, 8 and 16 requests that come to `/v1` at the same moment.
+"""Tokens/s of 1, 2, 4, 8 and 16 requests that arrive at `/v1` at the same time.
 
-Prompts differ; each is continued by so many tokens, greedily, and the end of the text is forbidden.
-Functions for more rows are compiled when they are first wanted, so two rounds are not counted; in
-the others the numbers of requests take turns.
+Prompts differ; each is continued greedily by a fixed number of tokens, with the end token
+forbidden. Functions for more rows are compiled at first use, so two rounds do not count; in the
+others the numbers of requests alternate.
 """
 
 from __future__ import annotations

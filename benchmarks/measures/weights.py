@@ -1,10 +1,10 @@
-"""Kinds of weights, at the real sizes of small models: memory, speed, and tokens that change.
+"""Formats of weights, at the real sizes of small models: memory, speed, and changed tokens.
 
-Each kind runs in an engine's process of its own: its first call, a prompt of 400 tokens, and a
-token, greedy and sampled, beside reading as many bytes as the weights take, in turn. With real
-weights the most likely next token at 128 places of a text is compared with what the first kind
-says, and so is its log-probability where the token is the same. "Qwen2.5-0.5B", "Qwen3-0.6B",
-"gemma-3-270m" and "Llama-3.2-1B" are those shapes with random weights.
+Each format runs in its own engine process: its first call, a prompt of 400 tokens, and a token,
+greedy and sampled, in turn with reading as many bytes as the weights take. With real weights the
+most likely next token at 128 places of a text is compared with that of the first format, and its
+log-probability if the token is the same. "Qwen2.5-0.5B", "Qwen3-0.6B", "gemma-3-270m" and
+"Llama-3.2-1B" are those shapes with random weights.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _next_tokens(engine: BackendProcess, name: str) -> list[Token]:
 
 
 def changes(tokens: Sequence[Token], first: Sequence[Token]) -> dict[str, Cell]:
-    """How many tokens are those of the first kind, and how far off the log-probability of these."""
+    """The number of equal tokens, and the mean difference of their log-probabilities."""
     pairs = list(zip(tokens, first, strict=True))
     same = [(one.logprob, other.logprob) for one, other in pairs if one.id == other.id]
     return {

@@ -1,6 +1,6 @@
-"""`Draft`: what a request is to be, as far as a link, a preset or an earlier visit says.
+"""`Draft`: the settings of a request from a link, a preset or an earlier visit.
 
-Knows the names of a request's settings and reads them with suspicion. Must not know components.
+Knows the names of a request's settings and checks their values. Must not know components.
 `ui/assets/request.js` writes what is read here.
 """
 
@@ -21,11 +21,11 @@ from xla_backend import GenerationOptions, InvalidRequest, Message, ModelInfo
 from xla_backend.openai_api.host import meant
 
 TEXT, JSON, CHOICE, YES_NO = ANSWERS = ("Text", "JSON", "Choice", "Yes or no")
-"""What an answer can be."""
+"""The forms of an answer."""
 CHAT, SIDES = "chat", "side_by_side"
-"""The modes with links of their own: what else these say is not for the Playground."""
+"""The modes with links of their own, whose settings are not the Playground's."""
 AT = ("left", "right")
-"""What the settings of a side are named after, with a dot: `left.model`."""
+"""The prefixes of a side's settings: `left.model`."""
 _EMPTY: dict[str, Any] = {
     "system": "",
     "messages": "",
@@ -56,13 +56,13 @@ _VARIABLES = TypeAdapter(dict[kinds.Text, kinds.Text])
 
 @dataclass(frozen=True)
 class Draft:
-    """What a request is to be, as far as this page can do it.
+    """The settings of a request that this page can use.
 
     Attributes:
         settings: values of the fields by name, but for the options.
-        options: those that are named.
+        options: those that are set.
         run: whether to run the request at once.
-        problems: one sentence for each thing that was left out.
+        problems: one sentence for each setting that was left out.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -76,12 +76,12 @@ class Draft:
         return not (self.settings or self.options)
 
     def whole(self) -> Draft:
-        """With what is not named empty, as in a request of its own."""
+        """With settings that are not set empty, as in a new request."""
         kind = JSON if self.options.get("grammar") else TEXT
         return replace(self, settings={**_EMPTY, "answer_as": kind, **self.settings})
 
     def problem(self, what: str) -> str:
-        """What to say where only parts could be used; empty otherwise.
+        """The message if only parts could be used; empty otherwise.
 
         Args:
             what: where it comes from: "link".
@@ -101,9 +101,9 @@ def read(
     """Reads settings; checks each value by itself.
 
     Args:
-        values: by name, texts as in a link, or JSON values as in a file.
+        values: by name; texts as in a link, or JSON values as in a file.
         models: the models that can be chosen.
-        ranges: what the page's controls can show, for those that have bounds.
+        ranges: of the page's controls, for those that have bounds.
     """
     settings: dict[str, Any] = {}
     options: dict[str, Any] = {}
@@ -124,14 +124,14 @@ def read(
             problems.append(str(error))
     try:
         GenerationOptions(**options)
-    except InvalidRequest as error:  # each option is right, but not beside the others
+    except InvalidRequest as error:  # each option is valid, but not together with the others
         problems.append(str(error))
         options.clear()
     return Draft(settings, options, run, tuple(problems))
 
 
 def by_side(query: Mapping[str, str]) -> list[dict[str, str]]:
-    """Each side's settings, for `read`; those that name no side are the first one's."""
+    """Each side's settings, for `read`; those without a side are the first one's."""
     left, right = (f"{at}." for at in AT)
     named = {name: text for name, text in query.items() if name.startswith(right)}
     first = {name.removeprefix(left): query[name] for name in query if name not in named}
@@ -139,7 +139,7 @@ def by_side(query: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def messages_in(text: str) -> tuple[Message, ...]:
-    """The messages that stand before a prompt.
+    """The messages before a prompt.
 
     Raises:
         InvalidRequest: the text is no JSON list of them.
@@ -170,7 +170,7 @@ def variables_in(text: str) -> dict[str, str]:
 
 
 def _text(name: str, value: Any) -> str:
-    """A value as a link has it."""
+    """A value in the form of a link."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
@@ -201,7 +201,7 @@ def _setting(name: str, text: str) -> Any:
 
 
 def _json(value: Any) -> str:
-    """As the editors on the page have it; Gradio warns of tags, which nothing here becomes."""
+    """The form for the page's editors; Gradio warns of tags, but none of this becomes one."""
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c") if value else ""
 
 

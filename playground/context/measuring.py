@@ -1,4 +1,4 @@
-"""Runs that measure in fresh processes: their checks, and how nothing else runs meanwhile.
+"""Runs that measure in fresh processes: their checks, and how other work is kept from running.
 
 Knows the engine's work in the background. Must not know what is measured, components or HTML. Such
 a run waits in the queue like any other, and while it runs nothing is compiled in the background.
@@ -33,7 +33,7 @@ class MeasuringRun:
     """
 
     activity: ClassVar[str]
-    """The page's text for what the engine does meanwhile."""
+    """The page's text for the engine's activity meanwhile."""
 
     def __init__(self) -> None:
         self.ends_at: float | None = None
@@ -42,11 +42,11 @@ class MeasuringRun:
         self.stopped = False
 
     def stop(self) -> None:
-        """Stops it; finished measurements stay."""
+        """Stops it, but keeps finished measurements."""
         self.stopped = True
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
-        """It occupies the engine from its start to its end."""
+        """Occupies the engine from start to end."""
         if self.taken_at is None:
             return None
         return Occupation(self.activity, self.taken_at, self.left_s)
@@ -87,7 +87,7 @@ def check_answerable(
     try:
         page.backend.predict(model, prompt, options, exact_key=True)
     except ModelUnavailable:
-        # The tokenizer is not downloaded yet: the run itself will download it, or say why not.
+        # The tokenizer is not downloaded yet: the run will do it, or raise the error.
         if not any(info.source == "hub" for info in page.models() if info.name == model):
             raise
 

@@ -1,4 +1,4 @@
-"""What the modes share: the engine, its queue, the current runs, the visitors' limits.
+"""`PageContext`: what the modes share: the engine, its queue, the current runs, the limits.
 
 Knows which models this page offers and how an event enters the queue. Must not know any mode, nor
 how anything looks.
@@ -43,8 +43,8 @@ class PageContext:
         status_is_new: a hidden button that the page's script presses when the status has changed.
         offered_is_new: likewise, when the list of added models has changed.
         in_sight: for each mode, by its address, a hidden button that the page's script presses when
-            the mode becomes visible, and while it is, when the engine's functions have changed.
-        watched: further values whose change refreshes modes; see `server.changes`.
+            the mode becomes visible, and when the engine's functions change while it is visible.
+        watched: other values whose change refreshes modes; see `server.changes`.
         line: the queue of requests for the engine.
         runs_of_visitor: this visitor's runs, kept in the browser.
         runs_are_new, runs_are_lost: hidden buttons that the page's script presses when another
@@ -53,7 +53,7 @@ class PageContext:
         runs: the current runs of all visitors.
         beside_others: settings of an event that generates text: the engine decides how many run at
             once.
-        alone: settings of an event that must run alone, so that timings do not affect each other.
+        alone: settings of an event that must run alone, so that nothing affects its timings.
         times_cleared: how often compiled functions were cleared on this page.
         admin: whether visitors may change the engine for everybody.
         limits: of each visitor.
@@ -112,7 +112,7 @@ class PageContext:
             NoRoom: too many wait.
         """
         self.line.check_room()
-        # A run that was started a moment ago may not be in the queue yet.
+        # A run that has just been started may not be in the queue yet.
         in_line = self.line.waiting + self.line.running
         ahead = max(self.runs.begin(session, run), in_line)
         run.waited_for = ahead > 0
@@ -125,7 +125,7 @@ class PageContext:
         ends_at_once = isinstance(run, TextRun) and run.waits_at_engine
         if not self.runs.stop(session) or ends_at_once:
             return gr.skip()
-        # Other runs have their own processes, which are ended.
+        # Other runs have their own processes, which are terminated.
         note = stopping_note(self.backend.status) if isinstance(run, VisitorRun) else ""
         return notice(note, "calm") if note else gr.skip()
 
@@ -147,8 +147,8 @@ class PageContext:
         Args:
             model: for which.
             text: the text to continue, or the user's last message, which can be empty after others.
-            system: how to answer; empty for the chat template's.
-            is_raw: whether the text is continued as it stands.
+            system: the system prompt; empty for the chat template's.
+            is_raw: whether the text is continued without the chat template.
             earlier: messages before the text.
             begins_with: the beginning of the answer, if it has one.
         """
@@ -167,7 +167,8 @@ class PageContext:
         return [model for model in self._all_models() if model.family in TEXT_FAMILIES]
 
     def models_that_continue_first(self) -> list[ModelInfo]:
-        """The same with instruct models last, for modes with beginnings of stories."""
+        """The same with instruct models last, for modes whose examples are beginnings of
+        stories."""
         return sorted(self.models(), key=lambda model: model.is_instruct)
 
     def speech_models(self) -> list[ModelInfo]:

@@ -108,11 +108,11 @@ class RequestFields:
         return Asked(model, self.prompt(values), options, exact_key, holds_seed)
 
     def filled_in(self, draft: Draft, options: GenerationOptions) -> Updates:
-        """Updates that set what a draft names.
+        """Updates that set a draft's settings.
 
         Args:
             draft: the settings.
-            options: what holds for those that the draft does not name.
+            options: for those that the draft does not set.
         """
         return {
             self.linked_model: draft.settings.get("model"),
@@ -129,7 +129,7 @@ class RequestFields:
         return values[self.settings[name]] if name in self.settings else None
 
     def _fill(self, values: Mapping[Any, Any]) -> Callable[[str | None], str]:
-        """Replaces the variables of a text; those without a value stay. A field that was never in
-        sight has no text."""
+        """Replaces the variables of a text; those without a value stay. A field that was never
+        visible has no text."""
         given = variables_in(self._value(values, "variables") or "")
         return lambda text: filled_in(text or "", lambda name: given.get(name.lower()) or None)

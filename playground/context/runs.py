@@ -33,13 +33,13 @@ from xla_backend.interface.timing import Span
 if TYPE_CHECKING:
     from xla_backend import AnyBackend
 
-# More than twenty updates a second are not visible, but the browser would draw them all.
+# More than twenty updates per second are not visible, but the browser would draw them all.
 BETWEEN_UPDATES_S = 0.05
 _MAX_KEPT = 1000
 """Bound on the runs that no event has executed or shown yet, far above what may wait. It bounds the
 memory that forged session names can take."""
 MAKING = ("tracing", "compiling")
-"""The engine's states in which it makes a function."""
+"""The engine's states while it compiles a function."""
 UNEXPECTED = "An unexpected error occurred; the server's log has the details. Try again."
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Occupation:
 
     Attributes:
         activity: the page's name for it; empty if the engine's status says it.
-        since: when it began, as `time.perf_counter()`.
+        since: its start, as `time.perf_counter()`.
         left_s: expected remaining seconds, negative if it takes longer than expected; None if
             unknown.
     """
@@ -82,7 +82,7 @@ class QueuedRun(Protocol):
         """Expected remaining seconds, once it runs; None if unknown."""
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
-        """What it occupies the engine with for more than a moment; None if it does not."""
+        """Its occupation of the engine, if that takes more than a moment; otherwise None."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,11 @@ class Shown:
     Attributes:
         prompt: the prompt, a text or messages.
         result: the engine's answer.
-        other_s: seconds that the visitor waited for the engine's start, which `result.timing`
-            does not include.
+        other_s: seconds of waiting for the engine's start, which `result.timing` does not include.
         exact_key: whether only the exact cache key was allowed.
         awaited_background: whether it waited for its function to be compiled in the background,
             with no other request ahead: that is its `queue_s`.
-        spans: what the page did meanwhile.
+        spans: the page's own phases.
         ended_s: when it ended, seconds since 1970.
     """
 
@@ -111,7 +110,7 @@ class Shown:
 
 
 class VisitorRun(Generic[Chunk, Result]):
-    """One visitor's request, from the click to the result. Subclasses say which request.
+    """One visitor's request, from the click to the result. Subclasses define the request.
 
     Attributes:
         model: its name.
@@ -119,7 +118,7 @@ class VisitorRun(Generic[Chunk, Result]):
         waited_for: whether others were ahead when it was queued.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
         prediction: the prediction before the click, or None.
-        spans: what the page did: its queue, waiting for the engine's chunks, passing them on.
+        spans: the page's own phases: its queue, waiting for the engine's chunks, sending them.
     """
 
     def __init__(self, model: str) -> None:
@@ -159,7 +158,7 @@ class VisitorRun(Generic[Chunk, Result]):
         return max(0.0, self.prediction.expected_s - spent_s)
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
-        """Compiling its function, if the engine does that."""
+        """Compiling its function, if the engine is doing that."""
         said = self.prediction
         is_made = said and status.state in MAKING and status.detail == str(said.key)
         if not said or not is_made or self._begun is None or said.expected_s is None:
@@ -377,7 +376,7 @@ class Runs:
         with self._lock:
             if session in self._by_session:
                 raise InvalidRequest(
-                    "Your last run has not ended yet. Wait for it, or press Stop and try again."
+                    "Your last run has not ended yet. Wait for it, or stop it where you started it."
                 )
             ahead = len(self._by_session)
             self._by_session[session] = run

@@ -1,6 +1,6 @@
 """Several requests of one visitor to one engine, together or one after the other.
 
-Knows how they are sent and stopped. Must not know what they ask, components or HTML.
+Knows how they are sent and stopped. Must not know their contents, components or HTML.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Member:
 
     Attributes:
         run: the request.
-        said: the prompt as it was typed.
+        said: the prompt as typed.
         problem: why it failed; empty otherwise.
-        is_over: whether it has ended, in whatever way.
+        is_over: whether it has ended in any way.
     """
 
     def __init__(self, run: TextRun, said: str = "") -> None:
@@ -37,7 +37,7 @@ class Member:
         self.said = said
         self.problem = ""
         self.is_over = False
-        self._steps: list[float] = []  # when it was sent, was begun and had its first text
+        self._steps: list[float] = []  # times of sending, start and first text
 
     @property
     def was_sent(self) -> bool:
@@ -46,12 +46,12 @@ class Member:
 
     @property
     def whole(self) -> GenerationResult | None:
-        """The result; None before it is there, and where it was stopped or failed."""
+        """The result; None before it is there, and if it was stopped or failed."""
         result = self.run.result
         return None if result is None or result.finish == "stopped" else result
 
     def send(self, page: PageContext) -> None:
-        """Runs the request. Raises nothing."""
+        """Runs the request; keeps an error in `problem`."""
         self.run.taken_at = time.perf_counter()
         self._steps = [self.run.taken_at]
         with page.runs.reporting_errors() as ending:
@@ -62,7 +62,7 @@ class Member:
         self.is_over = True
 
     def spans(self) -> tuple[Span, ...]:
-        """The engine's; until they are there with the result, what is known up to now."""
+        """The engine's timings; before the result, those known so far."""
         if (result := self.run.result) is not None:
             return result.spans
         if self.problem:
@@ -77,11 +77,11 @@ class Member:
 
 
 class RunsTogether:
-    """Requests that arrive a given time apart, or each when the one before has ended.
+    """Requests that arrive at fixed intervals, or one after the other.
 
     Attributes:
         members: in the order of their arrival.
-        apart_s: seconds between two arrivals; None for one at a time.
+        apart_s: seconds between arrivals; None for one after the other.
         is_over: whether all have ended, or were stopped.
         taken_at, waited_for, left_s: see `QueuedRun`.
     """
@@ -107,7 +107,8 @@ class RunsTogether:
             member.run.stop()
 
     def updates(self, page: PageContext, every_s: float = UPDATE_S) -> Iterator[None]:
-        """Sends the requests; yields so often. Ends when all have, also when left."""
+        """Sends the requests; yields regularly. Ends when all have, also if the generator is
+        closed."""
         with ThreadPoolExecutor(len(self.members)) as threads:
             if self.apart_s is None:
                 works = [threads.submit(self._one_at_a_time, page)]

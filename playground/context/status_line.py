@@ -47,7 +47,7 @@ def status_line(
     phase: Phase | None = None,
     now: float | None = None,
 ) -> h.Node:
-    """The status: a dot, the activity, its object and its duration.
+    """The status: a dot, the activity, what it is about and its duration.
 
     Args:
         status: what the engine reports.
@@ -60,7 +60,7 @@ def status_line(
     activity, since = ACTIVITY[status.state], status.since
     at_rest = status.state in AT_REST
     if occupation and occupation.activity:
-        # Its processes are busy, whatever the engine itself does.
+        # Its processes are busy, whatever the engine does.
         status, at_rest = EngineStatus("measuring"), False
         activity, since = occupation.activity, occupation.since
     detail = "" if at_rest else model_name(status.detail)  # a folder's name is its path

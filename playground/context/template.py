@@ -1,4 +1,4 @@
-"""Variables in a prompt: `{{name}}` stands for a text that comes from a field or a row.
+"""Variables in a prompt: `{{name}}` is replaced by a text from a field or a row.
 
 Knows how they are written. Must not know where values come from.
 """

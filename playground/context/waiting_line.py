@@ -3,8 +3,8 @@
 Knows Gradio's queue and its events, and the places of requests from `/v1`, which wait in the same
 queue. Refusals reach every kind of caller: page, `gradio_client`, curl and agents all get the
 sentence as the answer to their request. Must not know what a request is about. Gradio keeps a copy
-of the page for every calling program, and a record of its events for a dashboard; here there is one
-copy for all programs, and no record.
+of the page for every program that calls, and a record of its events for a dashboard; here all
+programs share one copy, and there is no record.
 
 `gradio.queueing` is not public: only this module uses it, and its test says which method or
 attribute another version of Gradio has changed.
@@ -59,11 +59,11 @@ class Place:
     Attributes:
         address: of its client.
         limit: as an event's `concurrency_limit`.
-        enqueue_time: when it came, as `time.monotonic()`.
+        enqueue_time: its arrival, as `time.monotonic()`.
     """
 
     def __init__(self, line: WaitingLine, address: str, limit: int) -> None:
-        """Made at the end of the queue; see `WaitingLine.enter`."""
+        """At the end of the queue; see `WaitingLine.enter`."""
         self.address = address
         self.limit = limit
         self.enqueue_time = time.monotonic()
@@ -93,8 +93,8 @@ class WaitingLine(Queue):
     """Requests that wait for the engine. Install with `of`.
 
     The `concurrency_limit` of an event is the number of events that may use the engine at once,
-    including itself. The order is that of arrival, so those behind an event that must run alone
-    wait for its end.
+    including itself. The order is that of arrival, so those after an event that must run alone wait
+    for its end.
     """
 
     @classmethod
@@ -190,7 +190,7 @@ class WaitingLine(Queue):
         return None
 
     def check_room(self) -> None:
-        """For pages, before they send an event.
+        """Checks for room, before a page sends an event.
 
         Raises:
             NoRoom: too many wait.

@@ -1,7 +1,7 @@
 """Charts as HTML: dots over an axis, a histogram, bars on one scale.
 
-Knows scales, ticks and marks. Must not know what was measured. Drawn with elements and per cents
-instead of SVG, so that words keep their size on a narrow screen.
+Knows scales, ticks and marks. Must not know what was measured. Drawn with elements and percentages
+instead of SVG, so that text keeps its size on a narrow screen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Dot:
     Attributes:
         value: above 0.
         outcome: gives colour and shape.
-        title: shown where a mouse points.
+        title: the tooltip.
     """
 
     value: float
@@ -48,7 +48,7 @@ def part(style: str, share: float) -> h.Element:
 
 
 def legend(entries: Iterable[Sequence[str]], classes: str = "") -> h.Element:
-    """What marks stand for: the class of each mark, its name and, where there is one, its value."""
+    """The legend: the class of each mark, its name and its value, if any."""
     return h.ul(class_=["legend", classes])[
         (
             h.li[h.i(class_=style), h.span[name], [h.b[each] for each in value]]
@@ -67,7 +67,7 @@ def bar_row(name: str, told: str, parts: h.Node, value: h.Node) -> h.Element:
 
 
 def grid(lines: Iterable[tuple[float, str]]) -> h.Node:
-    """The lines of a plot across its whole width: how high each lies, 0 to 1, and its value."""
+    """The grid lines of a plot: the height of each, 0 to 1, and its value."""
     return [h.span(".grid", style=f"bottom:{height:.1%}")[h.b[value]] for height, value in lines]
 
 
@@ -83,8 +83,8 @@ def dots(
     Args:
         series: at least one.
         caption: what is shown.
-        summary: what a reader who does not see the picture is told.
-        reads: a value as it is written at the axis.
+        summary: for screen readers.
+        reads: formats a value for the axis.
         is_logarithmic: whether each step of the axis is ten times the one below.
     """
     values = [dot.value for dot in series]
@@ -120,12 +120,12 @@ def histogram(
     reads: Callable[[float], str],
     lines: Sequence[tuple[str, float]] = (),
 ) -> h.Element:
-    """How many values lie where; columns are equally wide on a logarithmic scale.
+    """A histogram; columns are equally wide on a logarithmic scale.
 
     Args:
         values: at least one, above 0.
         caption: what is shown.
-        reads: a value as it is written.
+        reads: formats a value.
         lines: names and values to mark, as ("p50", 0.05).
     """
     low, high = min(values) / 1.02, max(values) * 1.02

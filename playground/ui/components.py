@@ -1,4 +1,4 @@
-"""What several tabs build alike: the list of models, a notice, and how quiet events are set up.
+"""Components that several tabs share: the list of models, a notice, settings of events.
 
 Knows Gradio, words and the order of the list. Must not know the engine.
 """
@@ -55,7 +55,7 @@ PRESS = "(run) => { if (run) generateInPlayground(); }"
 _STOPPING = "() => ({{__type__: 'update', value: '{}', interactive: false}})"
 
 Updates = dict[gr.blocks.Block, Any]
-"""What an event makes of components."""
+"""An event's updates of components."""
 Control = TypeVar("Control", bound=gr.components.Component)
 Field = (
     gr.Audio
@@ -73,19 +73,19 @@ class."""
 
 
 def html(content: h.Node, elem_id: str | None = None, **options: Any) -> gr.HTML:
-    """HTML that looks as the style sheets have it, without Gradio's own rules for it."""
+    """HTML styled by our own style sheets only, without Gradio's rules."""
     return gr.HTML(str(h.fragment[content]), elem_id=elem_id, apply_default_css=False, **options)
 
 
 def heading(title: str, caption: h.Node) -> gr.HTML:
-    """The head of a card: its title, and a line below it that says more."""
+    """The head of a card: its title, and a line below it."""
     return html([h.h2[title], h.p(".caption")[caption]])
 
 
 def without_validation(control: Control) -> Control:
-    """Has a field for a number pass on anything typed; the request's own check then refuses it.
+    """Lets a number field accept any input; the request's own check then refuses it.
 
-    Gradio's check would answer a number beyond a slider's end with a failure of the server.
+    Gradio's check would answer a number outside a slider's range with a server error.
     """
     control.preprocess = lambda payload: payload  # type: ignore[method-assign]
     return control
@@ -119,7 +119,7 @@ def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
 
 
 def small_button(label: str, elem_id: str, visible: bool = True, min_width: int = 90) -> gr.Button:
-    """A button beside others, no wider than its label needs."""
+    """A button in a row, as wide as its label."""
     return gr.Button(
         label, size="sm", elem_id=elem_id, scale=0, min_width=min_width, visible=visible
     )
@@ -137,7 +137,7 @@ def slider(
 def link_controls(prefix: str = "", min_width: int = 90) -> tuple[gr.Checkbox, gr.Button]:
     """Whether a link runs its request, and the button that copies the link."""
     runs = gr.Checkbox(
-        label="and run",
+        label="Run when opened",
         elem_id=f"{prefix}link_runs",
         elem_classes="link-runs",
         container=False,
@@ -148,7 +148,7 @@ def link_controls(prefix: str = "", min_width: int = 90) -> tuple[gr.Checkbox, g
 
 
 def import_button(elem_id: str, min_width: int) -> gr.UploadButton:
-    """A button that takes a file which the page has written."""
+    """A button to import a file that the page has exported."""
     return gr.UploadButton(
         "Import JSON",
         size="sm",
@@ -161,7 +161,6 @@ def import_button(elem_id: str, min_width: int) -> gr.UploadButton:
 
 
 def system_prompt(elem_id: str) -> gr.Textbox:
-    """The field for how a model is to answer."""
     return gr.Textbox(
         label="System prompt",
         lines=1,
@@ -172,7 +171,7 @@ def system_prompt(elem_id: str) -> gr.Textbox:
 
 
 def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:
-    """A button for each name; its click gets the place of the one that was pressed."""
+    """A button for each name; its click handler gets the index of the pressed one."""
     return gr.Dataset(
         components=[gr.Textbox(visible=False)],
         samples=[[name] for name in names],
@@ -192,7 +191,7 @@ def stop_by(
     inputs: gr.State | None = None,
     said: str = "Stopping",
 ) -> None:
-    """Has a button stop a run, and say so from the click until the run has ended."""
+    """Makes a button stop a run; its label says so from the click until the run has ended."""
     button.click(None, None, button, js=_STOPPING.format(said), **QUIET)
     button.click(stop, inputs, notice, **QUIET)
 
@@ -206,9 +205,9 @@ def save_file(
     name: str,
     kind: str,
 ) -> None:
-    """Has a button save the text that `export` makes of the value of `kept`, unless it is empty.
+    """Makes a button save the text that `export` makes of the value of `kept`, unless it is empty.
 
-    The browser makes the file, of the JSON in `made`: nothing of the visitor's stays on the server.
+    The browser makes the file from the JSON in `made`, so nothing stays on the server.
     """
 
     def written(value: Any) -> tuple[str, str]:
@@ -222,20 +221,19 @@ def save_file(
 
 
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
-    """Empties a notice in the browser alone: what was wrong need not be with the next request.
+    """Clears a notice in the browser when an input changes.
 
-    To be called before anything else is connected to these events: Gradio carries out what is
-    connected to one event in that order, each after the answer to the one before. Even so it may
-    come after the answer to a press that followed the change; that answer's notice is kept.
+    Call it before anything else is connected to these events: Gradio runs the listeners of an event
+    in that order, each after the answer to the one before. It may still come after the answer to a
+    press that followed the change; that answer's notice stays.
     """
     gr.on(events, None, notice, notice, js="(shown) => keptNotice(shown)", **QUIET)
 
 
 def await_prediction(line: gr.HTML, model: gr.Dropdown) -> None:
-    """Empties the line at once when another model is chosen: what it said is not true of that one,
-    whose vocabulary may take seconds to read.
+    """Clears the line at once when another model is chosen: its prediction may take seconds.
 
-    To be called before the line's own events are connected, as for `empty_on_change`.
+    Call it before the line's own events are connected, as `empty_on_change`.
     """
     awaited = json.dumps(awaited_prediction_line("Counting tokens"))
     model.change(None, None, line, js=f"() => {awaited}", **QUIET)
@@ -243,13 +241,13 @@ def await_prediction(line: gr.HTML, model: gr.Dropdown) -> None:
 
 @rendered
 def notice(message: h.Node, kind: str = "problem") -> h.Node:
-    """A sentence beside the button that it is about, if any; the other kind is "calm"."""
+    """A notice beside a button, if any; the other kind is "calm"."""
     role = "alert" if kind == "problem" else "status"
     return message and h.div(f".notice.{kind}", role=role)[message]
 
 
 def model_description(model: ModelInfo) -> str:
-    """What the model does, then what is known of it: size, weights, context, license, sampling."""
+    """What the model does, then its facts: size, weights, context, license, sampling."""
     facts = []
     if model.parameters:
         facts.append(f"{_rounded(model.parameters)} parameters")

@@ -1,7 +1,7 @@
-"""CSV for spreadsheets: text that came from outside stays text.
+"""CSV for spreadsheets, in which no text becomes a formula.
 
-Knows how spreadsheets take a cell for a formula, and how to write and read tables all the same.
-Must not know what the cells mean.
+Knows which cells spreadsheets treat as formulas, and how to write and read tables safely. Must not
+know what the cells mean.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 
 from playground.ui.markup import clean
 
-# Also as full-width characters, which some spreadsheets take for the plain ones.
+# Also as full-width characters, which some spreadsheets treat as the plain ones.
 _BEGIN_FORMULAS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n")
 _MARK = "'"
 
 
 def guarded(text: str) -> str:
-    """A text that no spreadsheet runs: where it could, an apostrophe stands before it."""
+    """A text that no spreadsheet runs: an apostrophe precedes what would be a formula."""
     return _MARK + text if _needs_mark(text) else text
 
 
@@ -31,7 +31,7 @@ def unguarded(text: str) -> str:
 def csv_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """The whole file. Numbers stay numbers, None is an empty cell, any other value is guarded.
 
-    Write it with the encoding `utf-8-sig`: without the mark, Excel takes UTF-8 for something else.
+    Write it with the encoding `utf-8-sig`: without the mark, Excel does not detect UTF-8.
     """
     out = io.StringIO()
     writer = csv.writer(out)
@@ -47,5 +47,5 @@ def _cell(value: object) -> object:
 
 
 def _needs_mark(text: str) -> bool:
-    # An apostrophe is marked too, or else reading could not tell it from a mark.
+    # An apostrophe is escaped too, or reading could not tell it from an escape.
     return text.startswith((_MARK, *_BEGIN_FORMULAS)) or text.lstrip().startswith(_BEGIN_FORMULAS)

@@ -1,7 +1,6 @@
-"""How each family of text models is spoken of: what goes in, what comes out, where padding lies.
+"""The words for each family of text models: its input, its output, its side of padding.
 
-Knows words and the order in which things are drawn. Must not know components, nor how a family
-works.
+Knows words and the order of drawing. Must not know components, nor how a family works.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from xla_backend import ModelInfo
 
 @dataclass(frozen=True)
 class Family:
-    """How the page speaks of one family.
+    """The page's words for a family.
 
     Attributes:
-        input: what is given to the model, in the middle of a sentence.
-        inputs: the same, several of them.
+        input: the name of the input, within a sentence.
+        inputs: its plural.
         input_label: above the text box.
         placeholder: in the empty text box.
-        output: what the model gives back.
-        is_apart: whether it stands apart from the input, instead of continuing it.
-        prefill: what happens until the first token is there.
+        output: the name of the output.
+        is_apart: whether the output is separate from the input, instead of continuing it.
+        prefill: the phase until the first token.
         pads_left: on which side of the input the padding lies.
     """
 
@@ -94,11 +93,12 @@ _ARCHITECTURES = {
     "lfm2_moe": "LFM2 MoE",
     "lfm3": "LFM3",
     "gpt_oss": "GPT-OSS",
+    "qwen3_5_text": "Qwen3.5",
 }
 
 
 def family_of(model: ModelInfo | None, is_raw: bool = False) -> Family:
-    """The words for a model; those for models that continue a text where it is not known.
+    """The words for a model; if it is unknown, those for models that continue a text.
 
     Args:
         model: which.
@@ -110,11 +110,11 @@ def family_of(model: ModelInfo | None, is_raw: bool = False) -> Family:
 
 
 def model_name(model: str) -> str:
-    """A model's name without the folders that it lies in; Hub names have a slash of their own."""
+    """A model's name without its folders; Hub names contain a slash."""
     path = PurePath(model)
     return path.name if path.is_absolute() else model
 
 
 def architecture(model: ModelInfo) -> str:
-    """What users call the model's architecture."""
+    """The display name of the model's architecture."""
     return _ARCHITECTURES.get(model.model_type, "Other")

@@ -1,7 +1,7 @@
-"""What the header has besides title and status: switches, and panels of the keys and the words.
+"""The header besides title and status: switches, and panels of the keys and of terms.
 
-Knows words and HTML. What keys and switches do is `assets/page.js`'s and `assets/views.js`'s; the
-panel of the words is a popover, which the browser opens and closes by itself.
+Knows words and HTML. `assets/page.js` and `assets/views.js` implement keys and switches; the panel
+of terms is a popover, which the browser opens and closes by itself.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _TERMS = {
     "Beams": "Candidates searched in parallel; the most likely is shown. 1 means no search.",
     "New tokens": "The most tokens that the model may write.",
 }
-"""What the words of the first screen mean."""
+"""The meaning of the terms on the first screen."""
 _DARK = Markup("<circle cx='10' cy='10' r='7'/><path class='filled' d='M10 3a7 7 0 0 1 0 14z'/>")
 _PRESENT = Markup("<path d='M2.5 4h15v9.5h-15zM10 13.5V17M6.5 17h7'/>")
 
 
 @rendered
 def controls() -> h.Node:
-    """All of it. The presenter's switch has no use on a phone, where the style sheet hides it."""
+    """All of it. The style sheet hides the presenter's switch on a phone, where it has no use."""
     terms = [(h.dt[term], h.dd[meaning]) for term, meaning in _TERMS.items()]
     return (
         _switch("dark_switch", "Light or dark", _DARK),
@@ -45,7 +45,7 @@ def controls() -> h.Node:
 
 
 def explained(words: str, classes: str = "") -> h.Element:
-    """These words as a button that opens the panel which says what they mean."""
+    """A button with this text that opens the panel of terms."""
     return h.button(
         class_=["term", classes],
         type="button",
@@ -61,7 +61,7 @@ def _switch(elem_id: str, name: str, drawing: Markup) -> h.Element:
 
 
 def _keys() -> h.Node:
-    """The button, and the panel that it opens."""
+    """The button and the panel that it opens."""
     name = "Keyboard shortcuts"
     rows = [
         (h.dt(translate="no")[[(h.kbd[key], " ") for key in keys]], h.dd[what])

@@ -1,7 +1,7 @@
-"""Text that is safe to put into HTML and to send to a browser.
+"""Text that is safe in HTML and for a browser.
 
 Knows HTML as text and Markdown. Must not know what the text means. Reports are built of htpy's
-elements, which escape every string that they are given; `rendered` makes text of them.
+elements, which escape every string; `rendered` makes text of them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-# No HTML of the text's own, and nothing that a browser would fetch or that leads elsewhere.
+# No HTML from the text, and nothing that a browser would fetch, and no links.
 _MARKDOWN = (
     MarkdownIt("commonmark", {"html": False, "breaks": True})
     .enable(["table", "strikethrough"])
     .disable(["image", "link", "autolink", "reference", "html_block", "html_inline"])
 )
 
-# An answer that was cut while the model thought has no end of it.
+# An answer that was cut during its thoughts has no end mark.
 _THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 
 
 def rendered(build: Callable[P, h.Node]) -> Callable[P, Markup]:
-    """A function that returns HTML as text that can travel, of one that builds elements."""
+    """Makes a function that builds elements return HTML as text."""
 
     @functools.wraps(build)
     def text(*args: P.args, **kwargs: P.kwargs) -> Markup:
@@ -58,21 +58,21 @@ def with_note(value: str, *notes: str) -> h.Node:
 
 
 def caret(is_writing: bool) -> h.Node:
-    """The mark at the end of a text that grows."""
+    """The cursor at the end of a text that grows."""
     return is_writing and h.span(".caret", aria_hidden="true")
 
 
 def markdown(text: object) -> Markup:
-    """A model's Markdown as HTML: no tag, picture or link of the text's own survives in it.
+    """A model's Markdown as HTML, without tags, pictures or links from the text.
 
-    The page's script has the button of a block of code copy it.
+    The page's script makes the button of a code block copy it.
     """
     return Markup(_MARKDOWN.render(clean(text)))
 
 
 @rendered
 def answer(text: str) -> h.Node:
-    """A model's answer as HTML; what it thought before, as Qwen3 marks it, is folded."""
+    """A model's answer as HTML; its thoughts, as Qwen3 marks them, are folded."""
     found = _THOUGHT.match(text)
     if found is None:
         return markdown(text)
@@ -99,12 +99,12 @@ _MARKDOWN.add_render_rule("fence", _code)
 
 
 def clean(text: object) -> str:
-    """Any text as characters that can travel: lone surrogates and NUL become U+FFFD."""
+    """A text that can be encoded: lone surrogates and NUL become U+FFFD."""
     whole = str(text).encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     return whole.replace("\0", "\ufffd")
 
 
 def quoted(text: object) -> str:
-    """What somebody sent, for a sentence about it: in quotes, on one line and short."""
+    """User input for an error message: in quotes, on one line and short."""
     short = clean(text)
     return repr(short if len(short) <= 40 else short[:37] + "...")

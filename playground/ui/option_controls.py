@@ -20,9 +20,9 @@ from xla_backend.interface.grammar import KINDS
 from xla_backend.interface.options import MAX_STOPS, OPTIONS
 
 LABELS = {name: option.label for name, option in OPTIONS.items() if option.label}
-"""What the page calls each option that it has."""
+"""The page's name for each of its options."""
 NAMES = tuple(LABELS)
-# A name without an underscore is a word of any sentence, but in front it is the option's.
+# A name without an underscore may be a common word, but at the start it is the option's.
 _NAMED = re.compile(
     rf"\b(?:{'|'.join(name for name in NAMES if '_' in name)})\b|^(?:temperature|seed|stop)\b"
 )
@@ -34,15 +34,15 @@ _NEEDS = {
     "sampling": " Needs temperature above 0.",
     "beams": " Needs 2 beams or more.",
 }
-_IDS = {"stop": "stop_strings"}  # the button has the other name
+_IDS = {"stop": "stop_strings"}  # "stop" is the id of the button
 IN_SIGHT = ("max_new_tokens", "num_beams", "temperature")
-"""Options that are not folded up on every tab."""
+"""Options that are not folded on every tab."""
 _TOLD = (*IN_SIGHT, "top_k", "top_p", "seed", "length_penalty")
-"""Options that are told beside a text even where they have their defaults."""
+"""Options that are shown beside a text even with their defaults."""
 # A radio button carries text; these are the three values that Hugging Face defines.
 EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
 MAX_NEW_TOKENS = 256
-"""The engine takes more; a page that shows what a token costs does not need them."""
+"""The engine allows more; the page does not need them to show the cost of a token."""
 _OTHERS: dict[str, tuple[type[Field], dict[str, Any]]] = {
     "seed": (gr.Number, {"precision": 0, "minimum": 0}),
     "early_stopping": (
@@ -76,9 +76,9 @@ _OTHERS: dict[str, tuple[type[Field], dict[str, Any]]] = {
         },
     ),
 }
-"""Controls that are no sliders, and what is particular about them."""
+"""Controls that are not sliders, with their settings."""
 _SEEDS = 1_000_000
-"""Seeds that are drawn are below it: enough to be new, and short enough to be told."""
+"""Drawn seeds are below it: enough different ones, and short enough to write down."""
 
 
 class OptionControls:
@@ -86,7 +86,7 @@ class OptionControls:
 
     Attributes:
         inputs: the options' components, in order.
-        hold: whether each run has the seed that stands there; otherwise it draws a new one.
+        hold: whether each run uses the seed in the field; otherwise it draws a new one.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class OptionControls:
         """Builds them.
 
         Args:
-            defaults: the values to begin with.
-            prefix: what the elements' ids begin with.
-            most_new_tokens: what a visitor may ask for at most.
-            in_sight: options that are not folded up.
+            defaults: the initial values.
+            prefix: of the elements' ids.
+            most_new_tokens: the visitor's limit.
+            in_sight: options that are not folded.
         """
         self._defaults = defaults
         self._prefix = prefix
@@ -125,7 +125,7 @@ class OptionControls:
 
     @property
     def grammar(self) -> Field:
-        """The component that holds the form of the text."""
+        """The component of the grammar."""
         return self._by_name["grammar"]
 
     @property
@@ -174,9 +174,9 @@ class OptionControls:
             )
 
     def connect(self) -> None:
-        """Switches off what has no effect, as long as it has none; in the browser alone.
+        """Disables options while they have no effect; in the browser only.
 
-        To be called before other events are connected to the fields, as `empty_on_change`.
+        Call it before other events are connected to the fields, as `empty_on_change`.
         """
         sampling = [*(self._by_name[name] for name in SAMPLING_ONLY), self.hold]
         self._switch("temperature", sampling, above=0)
@@ -189,7 +189,7 @@ class OptionControls:
 
 
 def options_from(values: tuple[Any, ...]) -> GenerationOptions:
-    """The options that the controls' values stand for.
+    """The options from the controls' values.
 
     Raises:
         InvalidRequest: a value is empty or out of range.
@@ -205,12 +205,12 @@ def options_from(values: tuple[Any, ...]) -> GenerationOptions:
 
 
 def labelled(message: str) -> str:
-    """A message of the engine with the options called as they are on the page."""
+    """A message of the engine with the page's names of options."""
     return _NAMED.sub(lambda found: LABELS[found[0]], message)
 
 
 def relevant(options: GenerationOptions) -> dict[str, str]:
-    """The options with a number that had an effect, and stop strings, as text."""
+    """The numeric options that had an effect, and stop strings, as text."""
     values, defaults = options.to_dict(), GenerationOptions().to_dict()
     idle = (
         *("early_stopping", "stop", "grammar"),
@@ -225,14 +225,14 @@ def relevant(options: GenerationOptions) -> dict[str, str]:
 
 
 def with_seed(options: GenerationOptions, is_held: bool) -> GenerationOptions:
-    """The options of one run: with a new seed, where they sample and the visitor holds none."""
+    """The options of one run, with a new seed if they sample and the seed is not held."""
     if is_held or not options.do_sample:
         return options
     return options.replace(seed=secrets.randbelow(_SEEDS))
 
 
 def values_for(options: GenerationOptions) -> list[Any]:
-    """The controls' values that stand for these options."""
+    """The controls' values for these options."""
     values = _values(options)
     return [values[name] for name in NAMES]
 
@@ -246,7 +246,7 @@ def _values(options: GenerationOptions) -> dict[str, Any]:
 
 
 def grammar_from(text: str) -> Grammar | None:
-    """The form that the field stands for: a schema, or a grammar by its kind as the API has it.
+    """The grammar in the field: a JSON schema, or a grammar by its kind as in the API.
 
     Raises:
         InvalidRequest: it is none.
@@ -282,10 +282,10 @@ def stop_text(stops: Iterable[str]) -> str:
 
 
 def slider_end(most_new_tokens: int) -> int:
-    """Where a slider of tokens ends that shows no more than may be asked for.
+    """The end of a slider of tokens, at most the visitor's limit.
 
-    Gradio's sliders need two values, so where one token is allowed a second one can be set, and the
-    page says that it may not be had.
+    Gradio's sliders need two values, so if one token is allowed a second one can be set, and is
+    refused.
     """
     return max(2, min(MAX_NEW_TOKENS, most_new_tokens))
 

@@ -1,4 +1,4 @@
-"""What the four outcomes are called on the page, and what they mean to somebody new to XLA.
+"""The names of the four outcomes on the page, and their explanation for newcomers to XLA.
 
 Knows words. Colours are the style sheet's, under the class `outcome-<value>`.
 """
@@ -26,7 +26,7 @@ EXPECTATION = {
 
 
 def ended_by(finish: Finish, new_tokens: int) -> str:
-    """What ended a text, in words: "stopped at 128 tokens"."""
+    """The reason why a text ended: "stopped at 128 tokens"."""
     return {
         "eos": "the model ended it",
         "stop": "ended by a stop string",
@@ -36,7 +36,7 @@ def ended_by(finish: Finish, new_tokens: int) -> str:
 
 
 def no_badge(word: str) -> h.Element:
-    """What stands in a badge's place before there is an outcome: "WAITS"."""
+    """The badge before there is an outcome: "WAITS"."""
     return h.span(".badge.outcome-none")[word]
 
 

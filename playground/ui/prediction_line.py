@@ -1,6 +1,6 @@
-"""The line below the button: what this request will meet, said before the click.
+"""The line below the button: the prediction for a request, before the click.
 
-Knows how a `Prediction` reads. Must not know how it is made.
+Knows the words for a `Prediction`. Must not know how it is made.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from xla_backend import CacheOutcome, Prediction
 
 ONE_SHAPE = "one shape for all lengths"
 SCATTERED = 1.5
-"""A range is told where its end is so many times its beginning; else it is one number."""
+"""Ratio of the ends from which a range is shown; else one number is."""
 
 
 @rendered
 def prediction_line(prediction: Prediction, family: Family = CONTINUING) -> h.Node:
-    """The prediction as HTML, in the words for the model's family."""
+    """The prediction as HTML, with the words of the model's family."""
     return _line(prediction, _expectation(prediction), _shape(prediction, family))
 
 
 @rendered
 def window_prediction_line(prediction: Prediction) -> h.Node:
-    """The prediction for a recording: of its first window, for all its windows have one shape."""
+    """The prediction for a recording: for its first window, as all windows have one shape."""
     key = prediction.key
     shape = (
         f"A window is {key.padded_length} frames of sound · {count(key.num_beams, 'beam')}"
@@ -38,13 +38,13 @@ def window_prediction_line(prediction: Prediction) -> h.Node:
 
 @rendered
 def no_prediction_line(reason: str) -> h.Node:
-    """The same line when there is nothing to predict: it says why."""
+    """The line when there is nothing to predict, with the reason."""
     return box(no_badge("…"), reason, more="unknown")
 
 
 @rendered
 def awaited_prediction_line(meanwhile: str) -> h.Node:
-    """The same line on a page that has not been answered yet, which its script knows it by."""
+    """The line before the first answer; the page's script recognizes it."""
     return box(no_badge("…"), meanwhile, more="unknown awaited")
 
 
@@ -53,7 +53,7 @@ def _line(prediction: Prediction, what: str, shape: str) -> h.Element:
 
 
 def box(mark: h.Node, what: str, shape: h.Node = None, more: str = "") -> h.Element:
-    """A prediction: its badge, what it says and for which shape."""
+    """A prediction: its badge, sentence and shape."""
     return h.div(class_=["prediction", more])[mark, h.div[h.p(".prediction-what")[what], shape]]
 
 
@@ -67,7 +67,7 @@ def _expectation(prediction: Prediction, whose: str = "") -> str:
 
 
 def expected(prediction: Prediction) -> str:
-    """How long a request should take: a range where earlier times scatter; empty if unknown."""
+    """The expected time, a range if earlier times scatter; empty if unknown."""
     if prediction.expected_s is None:
         return ""
     low_s, high_s = prediction.low_s, prediction.high_s

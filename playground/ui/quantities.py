@@ -1,6 +1,6 @@
 """Numbers as a visitor reads them.
 
-Knows how many digits are honest and which unit is easiest to read. Must not know what was measured.
+Knows significant digits and which unit is easiest to read. Must not know what was measured.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def seconds(value: float) -> str:
 
 
 def as_shown(value: float) -> float:
-    """The number of seconds that `seconds` writes, so that what is made of it agrees with it."""
+    """The number of seconds that `seconds` writes, so that derived numbers agree with it."""
     *_, number, unit = seconds(value).split()
     return float(number) / (1000 if unit == "ms" else 1)
 
 
 def seconds_or_dash(value: float | None) -> str:
-    """A duration, or a dash for what was not measured or does not exist."""
+    """A duration, or a dash if there is none."""
     return "–" if value is None else seconds(value)
 
 
@@ -56,14 +56,14 @@ def about(value: float) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Tokens a second, or a dash when nothing was generated."""
+    """Tokens per second, or a dash when nothing was generated."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"
 
 
 def times(value: float) -> str:
-    """How many times: two significant digits, and no decimals once they mean nothing."""
+    """A factor: two significant digits, without meaningless decimals."""
     if value < 9.95:
         return f"{value:.1f}×"
     return f"{value:,.0f}×"
@@ -80,7 +80,7 @@ def of_calls(n: int) -> str:
 
 
 def file_size(size: int) -> str:
-    """Bytes in megabytes, or gigabytes from a thousand on."""
+    """Bytes in megabytes, or in gigabytes from 1,000 MB on."""
     if size >= 999.5e6:
         return f"{size / 1e9:.1f} GB"
     return f"{size / 1e6:.0f} MB" if size >= 9.95e6 else f"{size / 1e6:.1f} MB"

@@ -1,4 +1,4 @@
-"""The pieces that every report is made of: frame, figures, comparison, phases and slots.
+"""The parts of every report: frame, figures, comparison, phases and slots.
 
 Knows how measured times and compiled shapes are drawn. Must not know whose result it is: a text's
 is `tabs.generate.report`'s, a recording's `tabs.speech.report`'s.
@@ -35,7 +35,7 @@ PHASE_NAMES = {
     "decode": "Decode",
     "detokenize": "Detokenize",
 }
-"""The phases of a text's timing, as the page calls them."""
+"""The page's names for the phases of a text's timing."""
 PHASE_HINTS = {
     "queue": "waiting for other requests, or for a shape that is compiled in the background",
     "tokenize": "text to token numbers",
@@ -44,18 +44,18 @@ PHASE_HINTS = {
     "decode": "all further tokens",
     "detokenize": "token numbers to text",
 }
-"""What happens in them; prefill is another in each family."""
+"""Explanations of the phases; that of prefill depends on the family."""
 _RESTORING_HINTS = {
     "trace": "the graph is read from disk",
     "compile": "machine code is read from disk",
 }
 _SHARED_TRACE = "Trace, shared"
 _MIN_WAITING_S, _MIN_WAITING = 0.1, 0.1
-"""Waiting is worth telling when it is so long, and such a part of the whole."""
+"""Waiting is shown from this time and this share of the total on."""
 _MIN_LOAD_S = 0.001
-"""A model that is loaded already is found in less."""
+"""Seconds; looking up a loaded model takes less."""
 _MIN_TRACE_S = 0.001
-"""Tracing takes longer than that: a graph that is there in less had been traced before."""
+"""Seconds; tracing takes longer, so a graph that took less had been traced before."""
 
 
 def text_box(name: str, content: h.Node, is_busy: bool, style: str = "story") -> h.Element:
@@ -66,7 +66,7 @@ def text_box(name: str, content: h.Node, is_busy: bool, style: str = "story") ->
 
 
 def frame(badge: h.Node, verdict: h.Node, *body: h.Node, busy: bool = False) -> h.Element:
-    """The whole report: the verdict on top, the rest below it."""
+    """The whole report, with the verdict on top."""
     return h.section(class_=["report", busy and "busy"], aria_label="What this run cost")[
         h.div(".verdict")[badge, h.p(role="status")[verdict]], body
     ]
@@ -80,7 +80,7 @@ def waiting(
     Args:
         prediction: None where nothing can be predicted.
         ahead: how many other runs come first.
-        clicked_s: seconds since the click; the page's script goes on from there.
+        clicked_s: seconds since the click; the page's script continues the count.
         body: to show below the bar.
     """
     outcome = prediction.outcome if prediction else None
@@ -104,12 +104,12 @@ def waiting(
 
 
 def working_bar() -> h.Element:
-    """A bar of work whose length nobody knows."""
+    """A bar of work of unknown length."""
     return h.div(".bar.working")
 
 
 def clock(spent_s: float) -> h.Element:
-    """Seconds that the page's script counts on."""
+    """Seconds that the page's script continues to count."""
     return h.span(data_spent=f"{spent_s:.1f}")[elapsed(spent_s)]
 
 
@@ -122,13 +122,13 @@ def _timed_bar(expected_s: float) -> h.Element:
 def meter(
     label: str, attributes: Mapping[str, str], most: int = 100, style: str = "progress"
 ) -> h.Element:
-    """An empty bar; `attributes` say how full it is to those who do not see it."""
+    """An empty bar; `attributes` tell screen readers its value."""
     ends = {"aria-valuemin": "0", "aria-valuemax": str(most)}
     return h.div(f".{style}", attributes, ends, role="progressbar", aria_label=label)
 
 
 def work_and_waiting(timing: Timing) -> list[tuple[str, str | h.Element]]:
-    """The headline's first figures: end to end, or, where others came first, work and waiting."""
+    """The headline's first figures: end to end, or work and waiting if others came first."""
     if not has_waited(timing.queue_s, timing.total_s):
         return [("End to end", seconds(timing.total_s))]
     return [("Work", seconds(timing.work_s)), ("Waited", seconds(timing.queue_s))]
@@ -140,11 +140,11 @@ def waited(
     ttft_queue_s: float = 0.0,
     awaited_background: bool = False,
 ) -> h.Node:
-    """The figures with waiting in them; empty where it did not wait.
+    """The figures with waiting; empty if it did not wait.
 
     Args:
         timing: of the run.
-        ttft_s: where waiting is a good part of it; `ttft_queue_s` is how much.
+        ttft_s: shown if waiting, `ttft_queue_s`, is a large part of it.
         awaited_background: as in `Shown`.
     """
     total, queue = seconds(timing.total_s), seconds(timing.queue_s)
@@ -164,7 +164,7 @@ def waited(
 
 
 def has_waited(waited_s: float, of_s: float) -> bool:
-    """Whether waiting for others is told apart from work."""
+    """Whether waiting is shown separately from work."""
     return waited_s >= max(_MIN_WAITING_S, _MIN_WAITING * of_s)
 
 
@@ -181,12 +181,12 @@ def queued(ahead: int) -> h.Element:
 
 
 def progress_bar(label: str, share: float) -> h.Element:
-    """How much is done, 0 to 1."""
+    """The progress, 0 to 1."""
     return meter(label, {"aria-valuenow": f"{share * 100:.0f}"})[part("", share)]
 
 
 def downloading(detail: str, share: float) -> h.Element:
-    """How far a download from the Hub has come."""
+    """The progress of a download from the Hub."""
     what = h.p["Downloading from the Hugging Face Hub, once. ", h.b[detail]]
     return h.div(".download")[what, progress_bar("Download", share)]
 
@@ -211,7 +211,7 @@ _FIGURE = Markup("<div><dt>%s</dt><dd>%s</dd></div>")  # a hundred runs have tho
 
 
 def figures(named: Iterable[tuple[str, str | h.Element]], classes: str = "figures") -> h.Element:
-    """Numbers with their names, by default large: the most important ones."""
+    """Numbers with their names, by default large for the most important ones."""
     return h.dl(class_=classes)[Markup().join(_FIGURE % each for each in named)]
 
 
@@ -228,15 +228,15 @@ def against_first_call(
     names: tuple[str, str],
     run_s: float,
 ) -> h.Node:
-    """The first call of a shape and one that had its function already, drawn on one scale.
+    """The first call of a shape and a later one, drawn on one scale.
 
     Args:
         timing: of the call that is shown.
         outcome: of this call.
-        first: the first call: that which compiled, where it is known.
+        first: the first call, which compiled, if it is known.
         speedup: how many times faster the call was than the first one.
-        names: what the first call and a later one are called.
-        run_s: what running costs now, in seconds.
+        names: of the first call and of a later one.
+        run_s: the present run time, in seconds.
     """
     once_s = timing.trace_s + timing.compile_s
     compiled = (names[0], first.trace_s + first.compile_s, first.run_s)
@@ -282,7 +282,7 @@ def comparison(rows: Sequence[tuple[str, float, float]]) -> h.Element:
 def phase_names(
     timing: Timing, outcome: CacheOutcome, names: Mapping[str, str] = PHASE_NAMES
 ) -> Mapping[str, str]:
-    """What the phases of a call are called: on DISK two are others, and a graph may be shared."""
+    """The names of a call's phases: two differ on DISK, and a graph may be shared."""
     if outcome is CacheOutcome.DISK:
         return {**names, **RESTORING}
     if outcome is CacheOutcome.MISS and timing.trace_s < _MIN_TRACE_S:
@@ -297,7 +297,7 @@ def phases(
     hints: Mapping[str, str],
     load_s: float = 0.0,
 ) -> h.Element:
-    """Where the time went: a bar and its legend; both mappings have an entry for each phase.
+    """The phases as a bar and its legend; both mappings have an entry for each phase.
 
     Loading the model, seconds, is one more where it took any.
     """
@@ -353,26 +353,26 @@ def slots(caption: str, parts: Sequence[tuple[str, int, str]]) -> h.Element:
 
 
 def cells(parts: Sequence[tuple[str, int, str]]) -> h.Node:
-    """One little box a slot."""
+    """A box per slot."""
     return [[h.i(f".slot.slot-{name}")] * number for name, number, _ in parts]
 
 
 def not_in_total(start_s: float) -> str:
-    """A sentence on seconds of waiting for the engine's start; empty where there were none."""
+    """A sentence on waiting for the engine's start; empty if there was none."""
     if start_s <= 0.5:
         return ""
     return f" Not in the total: {quantities.seconds(start_s)} until the engine had started."
 
 
 def rounded(result: GenerationResult) -> str:
-    """Sentences on what was rounded; empty where nothing was."""
+    """Sentences on rounded weights and activations; empty if there are none."""
     bits, activations = result.rounded_bits, result.activations
     said = "" if bits is None else f" Weights were rounded to {bits} bits."
     return said + (" Activations were rounded to 8 bits." if activations == "int8" else "")
 
 
 def file_link(name: str, kind: str, content: str, label: str, hint: str | None = None) -> h.Element:
-    """A link that saves a file, whose content is in the page itself: the server keeps nothing."""
+    """A link that saves a file whose content is in the page, not on the server."""
     address = f"data:{kind};charset=utf-8,{quote(content)}"
     return h.a(".file", download=name, title=hint, href=address)[label]
 

@@ -1,6 +1,6 @@
-"""Tables as HTML: any sheet of rows, and that of the compiled functions that the engine holds.
+"""Tables as HTML: any rows, and the compiled functions in the engine's memory.
 
-Knows how a table is written and how `CacheEntry` values read. Must not know the engine.
+Knows the form of a table and the words for `CacheEntry` values. Must not know the engine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def sheet(
     """
     headings = tuple(headings)
     head = [h.th(scope="col")[name or h.span(".unseen")["Actions"]] for name in headings]
-    # Each row becomes text at once: htpy passes every piece up through all elements around it.
+    # Each row becomes text at once, because htpy passes each part through all outer elements.
     body = [
         Markup(h.tr[[h.td(data_label=name)[h.div[value]] for name, value in cells]])
         for cells in (zip(headings, values, strict=True) for values in rows)
@@ -60,7 +60,7 @@ def sizes(key: CacheKey) -> str:
 
 @rendered
 def cached_functions_table(entries: Sequence[CacheEntry]) -> h.Node:
-    """The entries as an HTML table, or what an empty cache means."""
+    """The entries as an HTML table, or a sentence for an empty cache."""
     if not entries:
         return nothing(
             "No function is in memory yet; those saved on disk are restored when they are needed. "
@@ -79,7 +79,7 @@ def _row(entry: CacheEntry) -> tuple[h.Node, ...]:
     gain = "–"
     if cached is not None:
         since = with_note(quantities.seconds(cached.p50_s), quantities.of_calls(cached.n))
-        # What restoring took is no first call: a result counts from the call that compiled.
+        # Restoring is no first call: results compare with the call that compiled.
         if cached.p50_s > 0 and first.outcome is not CacheOutcome.DISK:
             gain = quantities.times(first.total_s / cached.p50_s)
     trace_s, compile_s = map(quantities.seconds, (first.trace_s, first.compile_s))

@@ -1,7 +1,7 @@
-"""How the page looks: the palette, the Gradio theme made from it, and the CSS variables.
+"""The look of the page: the palette, the Gradio theme made from it, and the CSS variables.
 
-Knows colours, type and spacing, in light and dark. Must not know what is shown in them. The palette
-lives here and not in the style sheet so that a test can compute every contrast ratio.
+Knows colours, type and spacing, in light and dark. Must not know contents. The palette lives here
+and not in the style sheet so that a test can compute every contrast ratio.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gradio.themes.utils import sizes
 ASSETS = Path(__file__).parent / "assets"
 """Style sheets and scripts."""
 
-# What runs once (trace, compile) is warm, what runs every time (prefill, decode) is cool, and
-# what merely surrounds it is grey: the bar can be read without its legend.
+# Phases that run once (trace, compile) are warm, those that run every time (prefill, decode) are
+# cool, the others are grey, so that the bar can be read without its legend.
 LIGHT = {
     "page": "#f5f6f9",
     "surface": "#ffffff",

@@ -1,4 +1,4 @@
-"""Which words of two texts differ, as pairs and marked in the texts.
+"""The words that differ between two texts, as pairs and marked in the texts.
 
 Knows words and the fewest edits between two lists of them. Must not know where the texts are from.
 """
@@ -14,7 +14,7 @@ import htpy as h
 
 @dataclass(frozen=True)
 class WordPair:
-    """A spoken word beside the one that was heard in its place.
+    """A spoken word and the transcribed one in its place.
 
     Attributes:
         said: None if the transcript has an extra word.
@@ -26,14 +26,14 @@ class WordPair:
 
     @property
     def is_same(self) -> bool:
-        """Whether both are there and equal, capitals and punctuation aside."""
+        """Whether both exist and are equal, except for capitals and punctuation."""
         if self.said is None or self.heard is None:
             return False
         return _plain(self.said) == _plain(self.heard)
 
 
 def word_pairs(said: str, heard: str) -> list[WordPair]:
-    """The words of both texts side by side, in order, with as few differences as possible.
+    """The words of both texts in pairs, in order, with as few differences as possible.
 
     The number of pairs that differ is the number of word errors (substitutions, deletions and
     insertions), which over the number of words that were said is the word error rate.
@@ -70,8 +70,8 @@ def marked_pair(one: str, other: str) -> tuple[h.Node, h.Node]:
 
 
 def marked(text: str, are_same: Iterable[bool], tag: h.Element) -> h.Node:
-    """A text with `tag` around some words; `are_same` says of each word that it has none."""
-    runs: list[tuple[bool, str, str]] = []  # words that are alike in that, after white space
+    """A text with `tag` around some words: those whose `are_same` is false."""
+    runs: list[tuple[bool, str, str]] = []  # runs of such words, after white space
     for (space, word), is_same in zip(re.findall(r"(\s*)(\S+)", text), are_same, strict=True):
         if runs and runs[-1][0] == is_same:
             runs[-1] = (is_same, runs[-1][1], runs[-1][2] + space + word)

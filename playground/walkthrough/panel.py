@@ -1,4 +1,4 @@
-"""A walkthrough where it is shown: its button, and its panel.
+"""The components of a walkthrough: its button and its panel.
 
 Knows the components and what each event does to them. Must not know how anything looks, nor how it
 is measured.
@@ -23,7 +23,7 @@ from xla_backend import BackendError
 
 
 class WalkthroughPanel:
-    """The mode builds the parts, each in its place, and connects them last.
+    """The mode builds the parts in their places, and then connects them.
 
     Attributes:
         button: starts a walkthrough.
@@ -114,7 +114,7 @@ class WalkthroughPanel:
             if not stopped:
                 self._took_s[run.model] = time.perf_counter() - began
         remark = "Stopped. What was measured stays." if stopped else ""
-        is_empty = not run.results  # then what was there comes back
+        is_empty = not run.results  # then the earlier content comes back
         yield {
             self._panel: self._at_rest
             if is_empty

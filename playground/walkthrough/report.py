@@ -69,7 +69,7 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> h.N
 
 @rendered
 def stored_report(stored: Stored) -> h.Node:
-    """The panel of a walkthrough that was measured elsewhere, and where."""
+    """The panel of a stored walkthrough, with its machine."""
     measured = f"Measured on {stored.machine}, {stored.day}."
     return h.div(".stored")[walkthrough_report(stored.run, is_busy=False, remark=measured)]
 
@@ -81,7 +81,7 @@ def _typical(results: Sequence[GenerationResult]) -> GenerationResult:
 
 
 def _headline(first: GenerationResult | None, again: GenerationResult | None) -> str:
-    """How much the compiled function saves; empty if unknown."""
+    """The saving of the compiled function; empty if unknown."""
     if first is None or again is None:
         return ""
     if (first.cache, again.cache) != (CacheOutcome.MISS, CacheOutcome.HIT):
@@ -146,7 +146,7 @@ def _column(
 
 
 def _sentence(step: Step, call: GenerationResult) -> str:
-    """What happened, as the engine reported it."""
+    """The outcome that the engine reported."""
     made = quantities.seconds(call.timing.trace_s + call.timing.compile_s)
     happened = {
         CacheOutcome.MISS: f"Traced and compiled: {made}. Paid once per shape.",

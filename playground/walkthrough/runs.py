@@ -66,7 +66,7 @@ class Walkthrough(MeasuringRun):
         has_begun: whether it has started, with the engine idle.
         results: of each step's finished calls.
         current: the present step; None before the first one, and after the last.
-        current_s: seconds that it has taken so far, including loading the model.
+        current_s: its seconds so far, including loading the model.
         status: of the working process.
     """
 
@@ -172,7 +172,7 @@ class Walkthrough(MeasuringRun):
     def _wait_for(
         self, engine: BackendProcess, work: Callable[[], Answer]
     ) -> Generator[None, None, Answer]:
-        """The work's result; yields until it is done."""
+        """The result of `work`; yields until it is done."""
         future: Future[Answer] = Future()
         # Not an executor: Python would wait for its threads at its end.
         threading.Thread(target=_fulfil, args=(future, work), daemon=True).start()
@@ -193,7 +193,7 @@ def walkthrough_of(
     """The walkthrough of a request, not started.
 
     Raises:
-        InvalidRequest, ModelUnavailable: the request is at fault.
+        InvalidRequest, ModelUnavailable: the request is invalid.
     """
     check_answerable(page, model, prompt, options)
     first, smaller = requests_for(options)

@@ -1,4 +1,4 @@
-"""The walkthrough that is shown before anybody has run one here.
+"""The stored walkthrough, which is shown before one is run.
 
 `python -m playground.walkthrough.stored` measures it anew on this machine, in about a minute. Knows
 the file beside it. Must not know components or HTML.
@@ -40,7 +40,7 @@ class Stored:
 
 
 def stored() -> Stored:
-    """What the file holds."""
+    """The contents of the file."""
     saved = json.loads(FILE.read_text(encoding="utf-8"))
     run = _new()
     run.results = {

@@ -3,8 +3,6 @@
 No measure is run here: each needs minutes, a quiet machine, or programs that tests do not install.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 from pathlib import Path
@@ -47,9 +45,17 @@ def test_calls_take_turns_for_so_many_rounds_and_seconds(monkeypatch: pytest.Mon
     assert len(harness.in_turn(calls, rounds=1, least_s=5.0)["a"]) == 3
 
 
-def test_a_ratio_is_taken_within_each_round() -> None:
+def test_ratios_shares_and_calls_make_the_numbers_of_a_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # A machine that halves its speed for one round changes no ratio.
     assert harness.ratio([1.0, 2.0, 1.0], [0.5, 1.0, 0.5]) == 2.0
+    readings = iter([(100.0, 50.0, 10.0), (200.0, 100.0, 40.0)])  # of all, busy, our own
+    monkeypatch.setattr(harness.OtherPrograms, "_read", staticmethod(lambda: next(readings)))
+    assert harness.OtherPrograms().share() == pytest.approx(0.2)
+    times = peers.Times.of([0.32, 0.33], [0.94, 1.57], 64, [1, 2])
+    assert times.token == pytest.approx([0.01, 0.02])
+    assert times.first == pytest.approx([0.31, 0.31])
 
 
 def test_a_table_has_a_head_rows_and_sentences_below() -> None:
@@ -72,12 +78,6 @@ def test_a_table_has_a_head_rows_and_sentences_below() -> None:
     ]
 
 
-def test_the_share_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    readings = iter([(100.0, 50.0, 10.0), (200.0, 100.0, 40.0)])  # of all, busy, our own
-    monkeypatch.setattr(harness.OtherPrograms, "_read", staticmethod(lambda: next(readings)))
-    assert harness.OtherPrograms().share() == pytest.approx(0.2)
-
-
 @pytest.mark.parametrize("name", MEASURES)
 def test_options_have_the_types_of_their_defaults(name: str) -> None:
     module = importlib.import_module(f"benchmarks.measures.{name}")
@@ -90,16 +90,20 @@ def test_options_have_the_types_of_their_defaults(name: str) -> None:
         assert vars(parser.parse_args([flag, *given]))[option] == default
 
 
-def test_a_token_and_the_first_token_come_out_of_two_calls() -> None:
-    times = peers.Times.of([0.32, 0.33], [0.94, 1.57], 64, [1, 2])
-    assert times.token == pytest.approx([0.01, 0.02])
-    assert times.first == pytest.approx([0.31, 0.31])
-
-
-def test_a_peer_is_compared_with_this_engine_s_same_weights_or_float32() -> None:
+def test_peers_and_bytes_are_of_the_same_weights(tmp_path: Path) -> None:
     assert peers.base_of(LLAMA_CPP, [FLOAT32, Q4_1, PYTORCH]) == Q4_1
     assert peers.base_of(LLAMA_CPP, [FLOAT32, INT8]) == FLOAT32
     assert peers.base_of(PYTORCH, [PYTORCH, INT8]) is None
+    tensors = {"a": np.zeros((3, 5), np.float16), "b": np.zeros(7, np.float32)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert float32_bytes(tmp_path) == 4 * (15 + 7)
+
+    first = [Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "c", -2.0)]
+    tokens = [Token(1, "a", -0.7), Token(9, "z", -0.1), Token(3, "c", -1.6)]
+    found = weights.changes(tokens, first)
+    assert found["same token"] == "2 of 3"
+    assert found["log-probability, off by"] == pytest.approx(0.3)
+    assert weights.changes([], []) == {"same token": "", "log-probability, off by": ""}
 
 
 @pytest.mark.parametrize(
@@ -117,27 +121,12 @@ def test_other_tokens_are_told(contender: Contender, tokens: list[int], said: st
     assert peers.remark(contender, tokens, 3, over) == said
 
 
-def test_the_bytes_of_weights_count_as_float32(tmp_path: Path) -> None:
-    tensors = {"a": np.zeros((3, 5), np.float16), "b": np.zeros(7, np.float32)}
-    save_file(tensors, tmp_path / "model.safetensors")
-    assert float32_bytes(tmp_path) == 4 * (15 + 7)
-
-
 def test_what_a_crowd_sees() -> None:
     answers = [answer(0.0, 1.0, 3.0), answer(1.0, 3.0, 5.0), answer(2.0, 9.0, 10.0)]
     given, wall_s = ask_all([lambda one=one: one for one in answers])
     assert (given, wall_s) == (answers, 10.0)
     wave = crowd.Wave.of(answers, wall_s)
     assert (wave.ttft_s, wave.longest_ttft_s, wave.tpot_s, wave.rate) == (2.0, 7.0, 0.5, 1.5)
-
-
-def test_tokens_that_change_with_the_weights_are_counted() -> None:
-    first = [Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "c", -2.0)]
-    tokens = [Token(1, "a", -0.7), Token(9, "z", -0.1), Token(3, "c", -1.6)]
-    found = weights.changes(tokens, first)
-    assert found["same token"] == "2 of 3"
-    assert found["log-probability, off by"] == pytest.approx(0.3)
-    assert weights.changes([], []) == {"same token": "", "log-probability, off by": ""}
 
 
 def test_wrong_and_failed_answers_of_a_load_are_counted() -> None:

@@ -3,8 +3,6 @@
 Knows its element ids. Must not know what any test expects.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from playwright.sync_api import expect

@@ -4,8 +4,6 @@ Knows which moments are worth a picture. Serves the page itself, on the bundled 
 `--model`, on another one, and writes to `docs/images/`.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import shutil
@@ -95,7 +93,6 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     take_functions(browser, url, folder)
     take_speech(browser, url, folder)
     take_tokens(browser, url, folder)
-    take_batch_and_statistics(browser, url, folder)
 
     compared = Visit(browser, url, 1280, 1150, color_scheme="light")
     _wait_until_idle(compared)
@@ -121,21 +118,6 @@ def take_tokens(browser: Browser, url: str, folder: Path) -> None:
     shown.close()
 
 
-def take_batch_and_statistics(browser: Browser, url: str, folder: Path) -> None:
-    """Prompts of which some have to be compiled, then what a visitor's runs add up to."""
-    shown = Visit(browser, url, 1280, 1010, color_scheme="light")
-    for _ in range(12):
-        shown.generate()
-    shown.open_mode("Batch")
-    shown.at("#batch_run:enabled").click()
-    shown.at("#batch_files .file").first.wait_for()
-    _shoot(shown, folder / "batch.png")
-    shown.open_mode("Statistics")
-    shown.page.locator(".shape-times").first.wait_for()
-    _shoot(shown, folder / "statistics.png")
-    shown.close()
-
-
 def take_thumbnail(browser: Browser, url: str, folder: Path) -> None:
     """The card that a link to the Space is shown as: what the page is, and a measured example."""
     shown = Visit(browser, url, 1280, 1010, color_scheme="light", device_scale_factor=2)
@@ -144,7 +126,6 @@ def take_thumbnail(browser: Browser, url: str, folder: Path) -> None:
     _wait_until_idle(shown)
     top = shown.at("#report .verdict").bounding_box()
     bottom = shown.at("#report .versus").bounding_box()
-    assert top is not None and bottom is not None
     height = bottom["y"] + bottom["height"] - top["y"] + 8
     part = {"x": top["x"], "y": top["y"] - 4, "width": top["width"], "height": height + 4}
     picture = base64.b64encode(shown.page.screenshot(clip=part)).decode()

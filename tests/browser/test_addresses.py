@@ -1,7 +1,5 @@
 """Each place and each mode has an address: it changes with the mode, and the mode with it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -65,9 +63,7 @@ def test_every_mode_is_a_click_away_and_a_place_leads_back_to_where_one_was(wind
         wait_for_mode(window, address)
 
 
-def test_an_address_opens_its_mode_and_keeps_what_else_it_says(
-    window: Visit, site: ApiPage
-) -> None:
+def test_an_address_opens_its_mode_and_keeps_the_rest(window: Visit, site: ApiPage) -> None:
     window.go(f"{site.url}/?tab=compare&prompt=The+fox")
     wait_for_mode(window, "compare")
     window.at("#compare").wait_for()

@@ -1,7 +1,5 @@
 """Answers of the Playground that are no plain text: JSON, a choice, yes or no."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -60,7 +58,6 @@ def test_json_follows_a_schema_and_comes_as_a_form(window: Visit, engine: FakeBa
     window.generate()
     window.says("#story .json-form", "sentiment", "neutral", "stars", "3", "<i>ok</i>")
     grammar = engine.streams[-1].request.options.grammar
-    assert grammar is not None
     assert {*json.loads(grammar.text)["properties"]} == {"sentiment", "stars", "summary"}
     schema.fill("{")
     window.at("#generate").click()

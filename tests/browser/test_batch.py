@@ -1,7 +1,5 @@
 """The Batch tab, used as a visitor uses it, with an engine that a test leads."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -59,9 +57,7 @@ def test_a_file_of_prompts_is_run_and_its_results_are_saved(window: Visit, tmp_p
     assert [result["text"] for result in results] == [row["text"] for row in rows]
 
 
-def test_others_come_in_between_a_stop_keeps_what_is_done_and_mistakes_name_their_line(
-    window: Visit, visit: Open, engine: FakeBackend
-) -> None:
+def test_others_stops_and_mistakes(window: Visit, visit: Open, engine: FakeBackend) -> None:
     other = visit()
     window.at(PROMPTS).fill("\n".join(["The old owl sat there"] * 40))
     window.at("#batch_exact_key input").uncheck()

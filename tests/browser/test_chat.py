@@ -106,9 +106,7 @@ def test_retry_undo_and_edit(chat: ChatWindow, engine: FakeBackend) -> None:
     chat.listed_as(f"{FIRST}1 turn", "Another beginning1 turn")
 
 
-def test_an_answer_is_edited_and_the_conversation_goes_on_from_there(
-    chat: ChatWindow, engine: FakeBackend
-) -> None:
+def test_a_conversation_goes_on_from_edited_answers(chat: ChatWindow, engine: FakeBackend) -> None:
     chat.ask(FIRST)
     chat.ask(SECOND)
     edit = chat.at("#chat .chat-edit")
@@ -153,9 +151,7 @@ def test_what_was_written_is_never_lost(chat: ChatWindow, engine: FakeBackend) -
     assert chat.page.evaluate("sending(['Hello', '{}', '', 1], [0, 2])") == ["Hello", "{}", salt, 1]
 
 
-def test_an_answer_that_a_reload_has_cut_stays_and_is_asked_again(
-    chat: ChatWindow, engine: FakeBackend
-) -> None:
+def test_an_answer_cut_by_a_reload_is_asked_again(chat: ChatWindow, engine: FakeBackend) -> None:
     chat.ask(FIRST)
     engine.hold("text")
     chat.send(SECOND)
@@ -254,9 +250,7 @@ def test_a_file_brings_a_conversation_back_and_a_link_its_beginning(
     other.answers_are(ANSWER)
 
 
-def test_what_was_said_is_text_and_nothing_is_fetched(
-    chat: ChatWindow, engine: FakeBackend
-) -> None:
+def test_messages_are_text_and_fetch_nothing(chat: ChatWindow, engine: FakeBackend) -> None:
     url = "http://example.org"
     said = f'<img src="{url}/x.png" onerror="window.hurt=1"> ![a]({url}/y.png) &lt;b&gt; <!-- c -->'
     asked: list[str] = []

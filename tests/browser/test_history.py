@@ -1,7 +1,5 @@
 """Token view, history and statistics, used as a visitor uses them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -40,7 +38,6 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: Fak
     expect(tokens).to_have_count(6)
     expect(window.at("#story")).not_to_be_visible()
     padding = re.search(r"(\d+)\s+padding", window.text("#report .shape .legend"))
-    assert padding is not None
     expect(window.at("#tokens .slot-padding")).to_have_count(int(padding[1]))
     expect(window.at("#tokens .token.given")).to_have_count(12)
 
@@ -68,9 +65,7 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: Fak
     expect(tokens.first).to_be_hidden()
 
 
-def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_runs_are_rerun_pinned_deleted_and_exported(window: Visit, engine: FakeBackend) -> None:
     clear(window)
     window.open_mode("Playground")
     window.write("=A run with a seed")
@@ -118,9 +113,7 @@ def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(
     assert window.overflow() == 0
 
 
-def test_two_windows_of_a_browser_have_one_history_and_another_visitor_none(
-    visit: Open, window: Visit
-) -> None:
+def test_the_windows_of_a_browser_have_one_history(visit: Open, window: Visit) -> None:
     first = window
     clear(first)
     second = first.beside()

@@ -82,9 +82,7 @@ def end_to_end_s(window: Visit) -> float:
     return sum(seconds(told[name]) for name in ("End to end", "Work", "Waited") if name in told)
 
 
-def test_a_first_call_compiles_the_second_runs_and_times_add_up(
-    window: Visit, browser: Browser
-) -> None:
+def test_only_a_first_call_compiles_and_times_add_up(window: Visit, browser: Browser) -> None:
     # The engine has made what it makes by itself, for which nobody shall wait.
     window.at("#status .status-ready .status-detail:empty").wait_for(state="attached")
     window.open_more()
@@ -123,9 +121,7 @@ def test_a_first_call_compiles_the_second_runs_and_times_add_up(
     window.says("#statistics_engine .versus-row", "First call")
 
 
-def test_a_killed_engine_is_told_and_what_it_had_compiled_is_restored(
-    window: Visit, app: Served
-) -> None:
+def test_what_a_killed_engine_had_compiled_is_restored(window: Visit, app: Served) -> None:
     window.choose_model("talker")  # of which nothing is made ready at a start
     window.at("#system").wait_for()
     window.at("#prediction .outcome-miss").wait_for()
@@ -163,9 +159,7 @@ def test_one_click_shows_what_xla_does(window: Visit, app: Served) -> None:
     expect(window.at("#report")).to_be_visible()
 
 
-def test_the_second_turn_of_a_chat_reuses_the_first_on_a_phone(
-    app: Served, browser: Browser
-) -> None:
+def test_the_second_turn_of_a_chat_reuses_the_first(app: Served, browser: Browser) -> None:
     window = ChatWindow(browser, f"{app.url}/?tab=chat&max_new_tokens=12", 390, 844)
     window.ask("Where is the kite?")
     window.ask("Who has it?")

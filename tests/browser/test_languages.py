@@ -1,7 +1,5 @@
 """The page says that it is English; what visitors and models write runs as its script does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from playwright.sync_api import expect
@@ -17,14 +15,12 @@ ARABIC = "كان يا ما كان بيت صغير"
 ANSWER = "<think>نعم</think>\n\nنعم، كان هناك بيت."
 
 
-def test_the_page_says_that_it_is_english_in_every_browser(visit: Callable[..., Visit]) -> None:
+def test_the_page_is_english_and_arabic_text_right_to_left(visit: Callable[..., Visit]) -> None:
     window = visit(locale="ar")
     # Gradio has its own words in the browser's language by now, and has called the page Arabic.
     expect(window.at("footer")).to_contain_text("عبر API")
     expect(window.at("html")).to_have_attribute("lang", "en")
 
-
-def test_an_arabic_prompt_and_what_comes_of_it_run_from_the_right(window: Visit) -> None:
     window.write(ARABIC)
     expect(window.at("#prompt textarea")).to_have_css("unicode-bidi", "plaintext")
     window.generate()

@@ -1,7 +1,5 @@
 """How the page looks: on small screens and large ones, in light and dark, to all who read it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import resources
 
@@ -61,7 +59,7 @@ def test_no_mode_has_a_serious_finding_of_axe_and_each_fits_a_phone(window: Visi
 
 
 def test_on_a_small_screen_text_badge_and_buttons_are_in_sight(visit: Open) -> None:
-    window = visit(390, 844, has_touch=True)
+    window = visit(390, 844, has_touch=True, reduced_motion="no-preference")
     window.at("#prediction .term").tap()
     window.says("#terms", "Shape", "Slots", "Padding", "Beams")
     window.page.keyboard.press("Escape")
@@ -126,7 +124,6 @@ def test_light_or_dark_is_the_system_s_or_chosen_and_remembered(window: Visit) -
 
 
 def test_the_keys_are_told(window: Visit) -> None:
-
     panel = window.at("#shortcuts")
     for width in (1280, 390):
         window.resize(width, 844)

@@ -3,8 +3,6 @@
 What is measured with a real engine is `test_journeys`'s.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,9 +43,7 @@ def choose(window: Visit, kind: str) -> None:
     window.let_be_filled_in()
 
 
-def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
-    window: Visit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ways_stay_in_sight_and_are_stopped(window: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare_runs, "BaselineComparison", Held)
     monkeypatch.setattr(overlay, "is_installed", lambda: False)
 
@@ -82,9 +78,7 @@ def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
     expect(offer).to_be_hidden()
 
 
-def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
-    visit: Open, window: Visit, engine: FakeBackend
-) -> None:
+def test_others_wait_and_a_mistake_is_told(visit: Open, window: Visit, engine: FakeBackend) -> None:
     other = visit()
     window.resize(390, 844)
     window.open_mode("Compare")
@@ -125,12 +119,8 @@ def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
     window.at("#compare:enabled").wait_for()
 
 
-@pytest.mark.parametrize(
-    ("tab", "prefix", "before"),
-    [("playground", "", "#report"), ("start", "start_", "#start_walkthrough .stored")],
-)
 def test_a_walkthrough_is_stopped_and_a_visitor_who_leaves_ends_it(
-    visit: Open, site: ApiPage, monkeypatch: pytest.MonkeyPatch, tab: str, prefix: str, before: str
+    visit: Open, site: ApiPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
 
@@ -150,20 +140,22 @@ def test_a_walkthrough_is_stopped_and_a_visitor_who_leaves_ends_it(
             self.ended.set()
 
     monkeypatch.setattr(walkthrough_runs, "BackendProcess", Held)
-    window = visit(390, 844, address=f"{site.url}/?tab={tab}")
-    starting = window.at(f"#{prefix}walkthrough", has_text="processes are starting")
-    show = window.at(f"#{prefix}walkthrough_show")
-    show.click()
-    starting.wait_for()
-    expect(show).to_be_disabled()
-    expect(window.at(before)).to_be_hidden()  # it stands in place of the result
-    assert window.overflow() == 0
-    window.page.keyboard.press("Escape")
-    expect(show).to_be_enabled()
-    expect(window.at(before)).to_be_visible()  # nothing was measured: the result is back
+    window = visit(390, 844, address=f"{site.url}/?tab=start")
+    for prefix, before in (("start_", "#start_walkthrough .stored"), ("", "#report")):
+        starting = window.at(f"#{prefix}walkthrough", has_text="processes are starting")
+        show = window.at(f"#{prefix}walkthrough_show")
+        show.click()
+        starting.wait_for()
+        expect(show).to_be_disabled()
+        expect(window.at(before)).to_be_hidden()  # it stands in place of the result
+        assert window.overflow() == 0
+        window.page.keyboard.press("Escape")
+        expect(show).to_be_enabled()
+        expect(window.at(before)).to_be_visible()  # nothing was measured: the result is back
+        window.open_mode("Playground")
 
     show.click()
     starting.wait_for()
-    wait_until(lambda: len(started) == 4)
+    wait_until(lambda: len(started) == 6)
     window.close()
     wait_until(lambda: all(engine.ended.is_set() for engine in started))

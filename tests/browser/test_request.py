@@ -1,7 +1,5 @@
 """The request of the Playground tab: its model, and the request as a link, as code, as a preset."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -23,9 +21,7 @@ def has_number(window: Visit, option: str, value: float) -> None:
     window.has_value(f'#{option} input[type="number"]', str(value))
 
 
-def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_a_copied_link_brings_everything_back(window: Visit, engine: FakeBackend) -> None:
     clipboard = "navigator.clipboard.readText()"
     window.choose_model("openai-community/gpt2")
     window.write(PROMPT)
@@ -70,9 +66,7 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     assert window.text("#link_notice").strip() == ""
 
 
-def test_a_bad_link_is_told_and_the_rest_is_used(
-    window: Visit, site: ApiPage, engine: FakeBackend
-) -> None:
+def test_the_rest_of_a_bad_link_is_used(window: Visit, site: ApiPage, engine: FakeBackend) -> None:
     query = {"prompt": "The fox", "num_beams": "99", "<img src=x onerror=alert(1)>": "1"}
     window.go(f"{site.url}/?{urlencode({**query, 'run': '1'})}")
     window.says("#link_notice", "num_beams must be from 1 to 8", "<img src=x onerror=alert(1)>")
@@ -85,9 +79,7 @@ def test_a_bad_link_is_told_and_the_rest_is_used(
     assert len(engine.asked) == 1
 
 
-def test_the_code_follows_the_request_and_presets_set_options_only(
-    window: Visit, site: ApiPage
-) -> None:
+def test_code_follows_the_request_and_presets_set_options(window: Visit, site: ApiPage) -> None:
     window.write(PROMPT)
     window.at("#presets button", has_text="4 beams").click()
     has_number(window, "num_beams", 4)
@@ -183,9 +175,7 @@ def test_words_and_examples_follow_the_model(window: Visit) -> None:
     has_number(window, "max_new_tokens", 33)
 
 
-def test_an_instruct_model_is_asked_messages_or_what_stands_there(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_an_instruct_model_is_asked_messages_or_text(window: Visit, engine: FakeBackend) -> None:
     system = window.at("#system textarea")
     expect(system).to_be_hidden()
     window.set_number("max_new_tokens", 12)

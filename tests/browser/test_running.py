@@ -1,7 +1,5 @@
 """A run of the Playground tab, from the press to its end, with an engine that a test leads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 
@@ -109,9 +107,7 @@ def test_a_text_that_was_cut_is_copied_and_continued(window: Visit, engine: Fake
     assert window.overflow() == 0
 
 
-def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_the_keyboard_starts_and_stops_a_run(window: Visit, engine: FakeBackend) -> None:
     engine.hold("text")
     window.at("#prompt textarea").focus()
     window.page.keyboard.press("Control+Enter")
@@ -148,25 +144,7 @@ def test_a_stop_while_xla_compiles_waits_for_it(window: Visit, engine: FakeBacke
     window.at("#prediction .outcome-hit").wait_for()
 
 
-def test_a_visitor_who_leaves_stops_the_run_and_keeps_nobody_waiting(
-    visit: Open, window: Visit, engine: FakeBackend
-) -> None:
-    leaving = visit()
-    engine.hold("text")
-    leaving.at("#generate").click()
-    engine.write(" there")
-    expect(leaving.at(NEW)).to_have_text("there")
-    leaving.close()
-    wait_until(lambda: engine.streams[-1].is_over)
-    assert engine.streams[-1].result.finish == "stopped"
-    engine.release()
-    window.generate()
-    window.says("#report", "End to end")
-
-
-def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
-    visit: Open, window: Visit, engine: FakeBackend
-) -> None:
+def test_a_visitor_waits_stops_and_leaves(visit: Open, window: Visit, engine: FakeBackend) -> None:
     first, second = window, visit()
     engine.hold("text")
     first.at("#generate").click()
@@ -187,6 +165,17 @@ def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
         each.says("#report", "Decode tokens/s")
     second.says("#report", re.compile(r"Waited\s*12\.0\ss"), "12.0 s in the queue")
     assert len(engine.asked) == 3
+
+    engine.hold("text")
+    second.at("#generate:enabled").click()
+    engine.write(" somewhere")
+    expect(second.at(NEW)).to_have_text("somewhere")
+    second.close()
+    wait_until(lambda: engine.streams[-1].is_over)
+    assert engine.streams[-1].result.finish == "stopped"
+    engine.release()
+    first.generate()
+    first.says("#report", "End to end")
 
 
 def write_somewhere(window: Visit, engine: FakeBackend) -> None:
@@ -218,6 +207,10 @@ def test_what_was_written_until_a_reload_stays(window: Visit, engine: FakeBacken
     window.says("#origin", "Interrupted")
     window.says("#story", "The old owl", "somewhere")
     expect(window.at("#retry_text")).to_be_visible()
+    window.choose_model("t5-stories")  # which has other examples, and they come with the rest
+    expect(window.at("#examples")).not_to_contain_text("Longer prompt, another shape")
+    assert window.text(NEW).strip() == "somewhere"
+    window.choose_model("gpt2-stories")
 
 
 def test_a_download_shows_how_far_it_is(window: Visit, engine: FakeBackend) -> None:
@@ -236,9 +229,7 @@ def test_a_download_shows_how_far_it_is(window: Visit, engine: FakeBackend) -> N
     window.choose_model("gpt2-stories")
 
 
-def test_a_mistake_is_told_in_sight_and_the_result_is_the_earlier_run_s(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_a_mistake_is_in_sight_beside_the_earlier_run(window: Visit, engine: FakeBackend) -> None:
     window.write("The old owl")
     window.generate()
     story, report = window.text(".story"), window.text(".report")
@@ -283,7 +274,6 @@ def test_a_notice_outlives_what_was_typed_before_the_press(window: Visit) -> Non
         route.continue_()
     for each in answers:
         response = each.response()
-        assert response is not None
         response.finished()
     expect(window.at("#prediction")).to_have_text(re.compile("empty"))
     window.let_be_filled_in()
@@ -297,15 +287,3 @@ def test_a_notice_outlives_what_was_typed_before_the_press(window: Visit) -> Non
     window.write("The old owl")
     expect(window.at("#notice .problem")).to_have_count(0)
     assert window.page.evaluate(left) == ""
-
-
-def test_a_text_that_was_cut_stays_when_another_model_is_chosen(
-    window: Visit, engine: FakeBackend
-) -> None:
-    write_somewhere(window, engine)
-    window.go()
-    engine.release()
-    window.says("#origin", "Interrupted")
-    window.choose_model("t5-stories")  # which has other examples, and they come with the rest
-    expect(window.at("#examples")).not_to_contain_text("Longer prompt, another shape")
-    assert window.text(NEW).strip() == "somewhere"

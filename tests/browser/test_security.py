@@ -61,9 +61,7 @@ def is_innocent(page: Page) -> None:
     assert page.evaluate(_STRANGE) == _INNOCENT
 
 
-def test_what_is_sent_stays_text_and_is_told_to_no_program(
-    window: Visit, site: ApiPage, engine: FakeBackend
-) -> None:
+def test_prompts_and_answers_stay_text(window: Visit, site: ApiPage, engine: FakeBackend) -> None:
     window.page.evaluate(_STRANGE)
     engine.words = PAYLOADS
     window.write(ALL)
@@ -95,9 +93,7 @@ def test_what_is_sent_stays_text_and_is_told_to_no_program(
     assert not [each for each in told if "window.hit" in each]
 
 
-def test_a_link_a_batch_and_an_option_set_stay_text(
-    window: Visit, site: ApiPage, engine: FakeBackend
-) -> None:
+def test_links_batches_sets_stay_text(window: Visit, site: ApiPage, engine: FakeBackend) -> None:
     wrong = {"model": PAYLOADS[0], PAYLOADS[1]: "1", "seed": PAYLOADS[3]}
     # So few that the prompt fits: what is predicted for it stays.
     window.go(f"{site.url}?{urlencode({'prompt': ALL, 'max_new_tokens': 4, **wrong})}")

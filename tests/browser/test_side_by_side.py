@@ -1,7 +1,5 @@
 """The Side by side tab, used as a visitor uses it, with an engine that a test leads."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
@@ -31,9 +29,7 @@ def window(window: Visit, site: ApiPage) -> Visit:
     return window
 
 
-def test_a_link_brings_both_sides_back_they_run_at_once_and_stop_together(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_both_sides_come_by_link_run_and_stop_together(window: Visit, engine: FakeBackend) -> None:
     window.has_value("#right_system textarea", "Be brief")
     expect(window.at("#right_answer_as input:checked")).to_have_value("JSON")
     expect(window.at("#left_answer_as input:checked")).to_have_value("Text")
@@ -69,9 +65,7 @@ def test_a_link_brings_both_sides_back_they_run_at_once_and_stop_together(
     assert window.overflow() == 0
 
 
-def test_what_differs_is_marked_and_an_error_of_one_side_leaves_the_other_s_text(
-    window: Visit, engine: FakeBackend
-) -> None:
+def test_differences_are_marked_and_errors_keep_texts(window: Visit, engine: FakeBackend) -> None:
     engine.hold("text")
     window.at("#sides_in_turn").click()
     engine.write(" A red")

@@ -1,7 +1,5 @@
 """The Speech tab, used as a visitor uses it, with an engine that a test leads."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -43,6 +43,8 @@ class Visit:
     def __init__(self, browser: Browser, url: str, width: int, height: int, **options: Any) -> None:
         self._browser, self._size = browser, (width, height)
         beside: Visit | None = options.pop("beside", None)
+        # To draw what moves takes a third of a run's processor time; `test_looks` has it move.
+        options.setdefault("reduced_motion", "reduce")
         size = {"viewport": {"width": width, "height": height}}
         context = beside.page.context if beside else None
         self._context = context or browser.new_context(**size, **options)

@@ -1,7 +1,5 @@
 """The bundled folders: laid out as on the Hub, small, and read by today's Transformers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

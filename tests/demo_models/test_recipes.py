@@ -1,7 +1,5 @@
 """One step of a recipe, which leaves a folder like the bundled one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

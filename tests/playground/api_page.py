@@ -3,8 +3,6 @@
 Knows how to serve and end it. Must not know what is asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A clock that moves only when a test moves it."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from types import SimpleNamespace

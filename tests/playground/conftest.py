@@ -1,7 +1,5 @@
 """The page that tests of the API ask, served in this process; its engine is made up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

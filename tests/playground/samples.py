@@ -1,7 +1,5 @@
 """Made-up results for tests of what writes HTML: plain values, no engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from xla_backend import (

@@ -5,8 +5,6 @@ the page. A test holds steps before it presses anything; then nothing goes on wi
 slow or fast the machine is.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator

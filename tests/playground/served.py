@@ -3,8 +3,6 @@
 Knows how to start it, wait for it and end it. Must not know what is tested against it.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

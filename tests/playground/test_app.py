@@ -1,8 +1,6 @@
 """`app.py` where a start is hard: it serves, or says in one sentence why not. `test_engine` starts
 and ends it on a machine as it should be."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

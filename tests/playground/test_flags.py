@@ -1,10 +1,9 @@
 """The flags of `app.py`: the command line, the variables, and what documents say of both."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +14,8 @@ from tests.playground.served import ROOT
 
 
 @pytest.fixture(autouse=True)
-def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests may have set some of the variables."""
+def variables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets what a test's parameter `environment` says, and nothing that stands here otherwise."""
     for flag in FLAGS:
         monkeypatch.delenv(flag.variable, raising=False)
     for name in (
@@ -28,6 +27,9 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         "GRADIO_SERVER_PORT",
     ):
         monkeypatch.delenv(name, raising=False)
+    spec = getattr(request.node, "callspec", None)
+    for name, value in spec.params.get("environment", {}).items() if spec else ():
+        monkeypatch.setenv(name, value)
 
 
 def documented(page: str) -> dict[str, list[str]]:
@@ -54,85 +56,56 @@ def test_the_documents_name_no_flag_that_is_not_there() -> None:
         assert (float(usual), float(public)) == bounds
 
 
-@pytest.mark.parametrize(
-    ("environment", "address"), [({}, "127.0.0.1"), ({"SYSTEM": "spaces"}, "0.0.0.0")]
-)
-def test_on_spaces_it_listens_to_everybody(
-    environment: dict[str, str],
-    address: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+SPACES = {"SYSTEM": "spaces"}
+
+
+@pytest.mark.parametrize(("environment", "address"), [({}, "127.0.0.1"), (SPACES, "0.0.0.0")])
+def test_the_help_says_that_on_spaces_it_listens_to_everybody(
+    environment: dict[str, str], address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
         flags_from(["--help"])
     assert f"PLAYGROUND_HOST; default: {address}" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
-    ("environment", "where"),
+    ("arguments", "environment", "expected"),
     [
-        ({}, ("127.0.0.1", 7860)),
-        ({"GRADIO_SERVER_NAME": "::1", "GRADIO_SERVER_PORT": "80"}, ("::1", 80)),
-        ({"GRADIO_SERVER_PORT": "80", "PLAYGROUND_PORT": "81"}, ("127.0.0.1", 81)),
-        ({"SYSTEM": "spaces", "PLAYGROUND_HOST": "", "GRADIO_SERVER_NAME": ""}, ("0.0.0.0", 7860)),
+        ("", {}, {"host": "127.0.0.1", "port": 7860, "admin": True, "limits": Limits()}),
+        # Gradio's own variables count where ours are not set.
+        (
+            "",
+            {"GRADIO_SERVER_NAME": "::1", "GRADIO_SERVER_PORT": "80"},
+            {"host": "::1", "port": 80},
+        ),
+        ("", {"GRADIO_SERVER_PORT": "80", "PLAYGROUND_PORT": "81"}, {"port": 81}),
+        (
+            "",
+            SPACES | {"PLAYGROUND_HOST": "", "GRADIO_SERVER_NAME": ""},
+            {"host": "0.0.0.0", "port": 7860},
+        ),
+        # Strangers may clear nothing unless they are let, and have narrower limits.
+        ("", SPACES, {"admin": False, "limits": PUBLIC_LIMITS}),
+        ("", {"SPACE_ID": "somebody/playground"}, {"admin": False}),
+        ("", SPACES | {"PLAYGROUND_ADMIN": "1"}, {"admin": True}),
+        ("", {"PLAYGROUND_ADMIN": "0"}, {"admin": False}),
+        ("--share", {}, {"admin": False, "limits": PUBLIC_LIMITS}),
+        ("--share --admin", {}, {"admin": True}),
+        ("--no-admin", {"PLAYGROUND_ADMIN": "1"}, {"admin": False}),
+        ("--max-audio-seconds 7", {}, {"limits": replace(Limits(), audio_s=7)}),
+        ("", {"PLAYGROUND_MAX_WAITING": "3"}, {"limits": replace(Limits(), waiting=3)}),
+        ("--max-new-tokens 9 --share", {}, {"limits": replace(PUBLIC_LIMITS, new_tokens=9)}),
     ],
 )
-def test_gradio_s_own_variables_count_where_ours_are_not_set(
-    environment: dict[str, str], where: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+def test_flags_follow_the_command_line_the_variables_and_the_place(
+    arguments: str, environment: dict[str, str], expected: dict[str, Any]
 ) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    flags = flags_from([])
-    assert (flags.host, flags.port) == where
+    flags = flags_from(arguments.split())
+    assert {name: getattr(flags, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "admin"),
-    [
-        ([], {}, True),
-        ([], {"SYSTEM": "spaces"}, False),
-        ([], {"SPACE_ID": "somebody/playground"}, False),
-        ([], {"SYSTEM": "spaces", "PLAYGROUND_ADMIN": "1"}, True),
-        ([], {"PLAYGROUND_ADMIN": "0"}, False),
-        (["--share"], {}, False),
-        (["--share", "--admin"], {}, True),
-        (["--no-admin"], {"PLAYGROUND_ADMIN": "1"}, False),
-    ],
-)
-def test_strangers_may_forget_nothing_unless_they_are_let(
-    arguments: list[str], environment: dict[str, str], admin: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert flags_from(arguments).admin is admin
-
-
-@pytest.mark.parametrize(
-    ("arguments", "environment", "limits"),
-    [
-        ([], {}, Limits()),
-        (["--share"], {}, PUBLIC_LIMITS),
-        ([], {"SYSTEM": "spaces"}, PUBLIC_LIMITS),
-        (["--max-audio-seconds", "7"], {}, replace(Limits(), audio_s=7)),
-        ([], {"PLAYGROUND_MAX_WAITING": "3"}, replace(Limits(), waiting=3)),
-        (["--max-new-tokens", "9", "--share"], {}, replace(PUBLIC_LIMITS, new_tokens=9)),
-    ],
-)
-def test_limits_are_narrower_where_strangers_come_and_as_they_are_given(
-    arguments: list[str],
-    environment: dict[str, str],
-    limits: Limits,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert flags_from(arguments).limits == limits
-
-
-@pytest.mark.parametrize(
-    ("arguments", "variables", "may_add"),
+    ("arguments", "environment", "may_add"),
     [
         ([], {}, True),
         (["--no-store"], {}, True),
@@ -145,15 +118,13 @@ def test_limits_are_narrower_where_strangers_come_and_as_they_are_given(
 )
 def test_models_are_added_on_a_page_of_one_s_own_only(
     arguments: list[str],
-    variables: dict[str, str],
+    environment: dict[str, str],
     may_add: bool,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("XLA_BACKEND_STORE", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
     added = added_models(flags_from(arguments))
     assert (added is not None) is may_add
     if added is not None:
@@ -190,11 +161,8 @@ def test_what_cannot_be_is_told_in_a_sentence(
     arguments: list[str],
     environment: dict[str, str],
     sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
         flags_from(arguments)
     assert ended.value.code == 2

@@ -1,7 +1,6 @@
 """What the page is built of: places, endpoints, and what it needs at launch."""
 
-from __future__ import annotations
-
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,12 @@ from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 
+@functools.cache
 def a_page(**options: Any) -> Page:
     return create_app(FakeBackend(), **options)
 
 
+@functools.cache
 def page_for_chat(**options: Any) -> Page:
     """One whose engine offers a model that Chat is there for, before all others."""
     return create_app(FakeBackend(models=(TALKER, *MODELS)), **options)
@@ -37,9 +38,22 @@ def labels(page: gr.Blocks) -> list[str]:
     return [str(block.label) for block in page.blocks.values() if isinstance(block, gr.Tab)]
 
 
-def test_every_mode_is_there_and_none_is_built_twice() -> None:
+def test_every_mode_is_there_once_and_some_for_admins_only(tmp_path: Path) -> None:
     assert labels(a_page(admin=True)) == [mode.name for mode in modes(admin=True).values()]
     assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 14
+
+    page = a_page()
+    assert labels(page) == [mode.name for mode in modes(admin=False).values()]
+    assert not {mode.name for mode in ADMIN_MODES} & set(labels(page))
+    names = {fn.name for fn in page.fns.values()}
+    assert not names & {"_make", "_cancel", "_clear", "_ask"}
+    assert {"_make", "_cancel", "_clear"} <= {fn.name for fn in a_page(admin=True).fns.values()}
+
+    adding = {"_look_up", "_add", "cancel", "follow"}
+    added = AddedModels(tmp_path / "added_models.json")
+    for options in ({}, {"admin": True}, {"added": added}):
+        assert not adding & {fn.name for fn in a_page(**options).fns.values()}
+    assert adding <= {fn.name for fn in a_page(admin=True, added=added).fns.values()}
 
 
 @pytest.mark.parametrize("admin", [False, True])
@@ -49,23 +63,6 @@ def test_every_place_and_mode_and_each_tab_of_earlier_versions_has_an_address(ad
     assert set(found) >= {*PLACES, *modes(admin), "about"}
     assert all(found[name] == name for name in modes(admin) if name not in PLACES)
     assert all(found[at] in place.modes for at, place in places(admin).items())
-
-
-def test_modes_that_change_the_engine_for_everybody_exist_for_admins_only() -> None:
-    page = a_page()
-    assert labels(page) == [mode.name for mode in modes(admin=False).values()]
-    assert not {mode.name for mode in ADMIN_MODES} & set(labels(page))
-    names = {fn.name for fn in page.fns.values()}
-    assert not names & {"_make", "_cancel", "_clear", "_ask"}
-    assert {"_make", "_cancel", "_clear"} <= {fn.name for fn in a_page(admin=True).fns.values()}
-
-
-def test_models_are_added_only_where_a_file_remembers_them(tmp_path: Path) -> None:
-    adding = {"_look_up", "_add", "cancel", "follow"}
-    added = AddedModels(tmp_path / "added_models.json")
-    for options in ({}, {"admin": True}, {"added": added}):
-        assert not adding & {fn.name for fn in a_page(**options).fns.values()}
-    assert adding <= {fn.name for fn in a_page(admin=True, added=added).fns.values()}
 
 
 @pytest.mark.parametrize("admin", [False, True])
@@ -176,20 +173,22 @@ def test_no_event_that_follows_another_is_dropped_while_the_same_one_goes_on() -
             assert fn.trigger_mode == "multiple", fn.name
 
 
-def test_only_models_that_take_text_are_offered() -> None:
+def test_models_are_offered_where_they_fit() -> None:
     assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2", "t5-stories"]
+    assert dropdown_values(a_page(), "speech_model") == ["openai/whisper-tiny"]
+    page = a_page(models=("/somewhere/else", "gpt2-stories"))
+    assert dropdown_values(page) == ["/somewhere/else", "gpt2-stories"]
 
+    page = a_page(models=("gpt2-stories",))
+    texts = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
+    assert any("offers no speech model" in text for text in texts)
+    assert "transcribe" not in {fn.api_name for fn in page.fns.values()}
 
-def test_tabs_whose_examples_are_stories_start_with_a_model_that_continues() -> None:
     blocks = page_for_chat(admin=True).blocks.values()
     chosen = {block.elem_id: block.value for block in blocks if isinstance(block, gr.Dropdown)}
     assert chosen["model"] == "talker"
     others = ("batch_model", "compare_model", "shapes_model")
     assert {chosen[name] for name in others} == {"gpt2-stories"}
-
-
-def test_the_speech_tab_offers_what_takes_recordings() -> None:
-    assert dropdown_values(a_page(), "speech_model") == ["openai/whisper-tiny"]
 
 
 @pytest.mark.parametrize("most", [1, 20, 100])
@@ -206,39 +205,23 @@ def test_no_control_asks_for_more_tokens_than_may_be_had(most: int) -> None:
         assert slider.maximum <= max(most, 2)
 
 
-def test_without_a_speech_model_the_speech_tab_says_so() -> None:
-    page = a_page(models=["gpt2-stories"])
-    texts = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
-    assert any("offers no speech model" in text for text in texts)
-    assert "transcribe" not in {fn.api_name for fn in page.fns.values()}
-
-
-def test_the_offer_can_be_narrowed_and_ordered() -> None:
-    page = a_page(models=["/somewhere/else", "gpt2-stories"])
-    assert dropdown_values(page) == ["/somewhere/else", "gpt2-stories"]
-
-
-def test_uploads_are_bounded_and_do_not_stay() -> None:
+def test_the_page_is_launched_bounded_and_asks_no_other_server() -> None:
     # Ten minutes, the most that is transcribed at once, at 48 kHz in stereo and 24 bits.
     assert launch_options(a_page())["max_file_size"] == "200mb"
     assert 600 * 48_000 * 2 * 3 < 200e6
     assert a_page().delete_cache == (3600, 86_400)
 
-
-def test_nothing_of_the_page_comes_from_another_server() -> None:
     options = launch_options(a_page())
     assert "http" not in options["css"]
     assert "http" not in options["head"]
     assert options["theme"]._stylesheets == []  # noqa: SLF001 (Gradio has no other name for them)
 
+    assert "<title>XLA Playground</title>" in launch_options(a_page())["head"]
+
 
 @pytest.mark.parametrize("name", ["ssr_mode", "enable_monitoring", "run_history", "pwa"])
 def test_features_that_nobody_asked_for_are_off(name: str) -> None:
     assert launch_options(a_page())[name] is False
-
-
-def test_the_page_brings_its_own_title() -> None:
-    assert "<title>XLA Playground</title>" in launch_options(a_page())["head"]
 
 
 def test_the_page_travels_compressed(site: ApiPage) -> None:

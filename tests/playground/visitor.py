@@ -5,8 +5,6 @@ inputs, and then what comes after. Must not know any tab. Events that ask for th
 or that write again and again are for tests over HTTP.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

@@ -1,7 +1,5 @@
 """What is tested here takes long, all of it: `make test` leaves it to `make release-test`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ They are in an environment of their own: `make .venv-clients/.installed`, a part
 `make release-test`. Where Node.js is missing, npm's are not tried.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

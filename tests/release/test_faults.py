@@ -4,8 +4,6 @@ All of it happens under a clock that was set back a day while the engine ran. Ki
 `test_process`, the store's own accidents in `test_store`, ends and starts of the app in `test_app`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
@@ -108,9 +106,7 @@ def test_a_model_s_folder_removed_while_it_is_used(robbed: Robbed) -> None:
         robbed.generate(model=str(robbed.folder / "never-there"))
 
 
-def test_a_hang_at_work_is_told_and_what_waited_is_served(
-    robbed: Robbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hang_at_work_is_told(robbed: Robbed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "NOTE_S", 600.0)  # a busy machine's restart may outlast it
     stopped = robbed.process.pid
     stored = robbed.generate(prompt="word " * 20)
@@ -186,9 +182,7 @@ def control_group() -> Iterator[ControlGroup]:
     group.folder.rmdir()
 
 
-def test_an_engine_that_the_kernel_kills_for_memory_is_told_and_replaced(
-    robbed: Robbed, control_group: ControlGroup
-) -> None:
+def test_an_engine_killed_for_memory_is_told(robbed: Robbed, control_group: ControlGroup) -> None:
     before = robbed.generate()
     pid = robbed.process.pid
     control_group.limit(20_000_000)

@@ -4,8 +4,6 @@ Knows the notebook's cells by their ids and its variables by their names. Must n
 engine works: what the notebook claims is checked on the values that it has in the end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

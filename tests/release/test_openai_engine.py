@@ -1,7 +1,5 @@
 """OpenAI's protocol with a real engine: the same texts as by the other ways to it, and batches."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -54,18 +52,14 @@ def of_gradio(url: str) -> Client:
     return Client(url, verbose=False)
 
 
-def test_the_key_has_all_that_its_function_is_made_for(
-    client: openai.OpenAI, small_gpt2: Path
-) -> None:
+def test_the_key_has_all_of_its_function(client: openai.OpenAI, small_gpt2: Path) -> None:
     asked = {"model": str(small_gpt2), "prompt": "Once upon a time", "max_tokens": 8}
     lookup: Any = client.completions.create(**asked, extra_body={"prompt_lookup_num_tokens": 3})
     sizes = {"padded_length": 16, "num_beams": 1, "max_new_tokens": 16}
     assert lookup.timings["key"] == sizes | {"prompt_lookup_num_tokens": 3}
 
 
-def test_token_ids_are_the_text_that_they_stand_for(
-    client: openai.OpenAI, small_gpt2: Path
-) -> None:
+def test_token_ids_are_their_text(client: openai.OpenAI, small_gpt2: Path) -> None:
     ids = tokenizers.Tokenizer.from_file(str(small_gpt2 / "tokenizer.json")).encode("The wind").ids
     asked: dict[str, Any] = {"model": str(small_gpt2), "max_tokens": 8, "temperature": 0}
     text, tokens = (client.completions.create(prompt=each, **asked) for each in ("The wind", ids))
@@ -96,9 +90,7 @@ def test_a_stop_string_ends_the_text(client: openai.OpenAI, small_gpt2: Path) ->
     assert cut.text == whole[: whole.index(stop)]
 
 
-def test_n_texts_run_side_by_side_each_with_its_own_seed(
-    client: openai.OpenAI, small_gpt2: Path
-) -> None:
+def test_n_texts_run_side_by_side(client: openai.OpenAI, small_gpt2: Path) -> None:
     asked: dict[str, Any] = {"model": str(small_gpt2), "prompt": "The wind", "max_tokens": 16}
     alone = [
         client.completions.create(temperature=0.8, seed=seed, **asked).choices[0].text
@@ -119,9 +111,7 @@ def test_n_texts_run_side_by_side_each_with_its_own_seed(
     wait_until(side_by_side)
 
 
-def test_batches_form_of_requests_of_both_apis(
-    client: openai.OpenAI, of_gradio: Client, small_gpt2: Path
-) -> None:
+def test_both_apis_share_rows(client: openai.OpenAI, of_gradio: Client, small_gpt2: Path) -> None:
     """One of each waits at a time: a batch of two has one of both."""
     asked: dict[str, Any] = {"model": str(small_gpt2), "prompt": "The wind"}
     ahead: dict[str, Any] = {**asked, "max_tokens": 200, "extra_body": {"num_beams": 2}}
@@ -139,9 +129,7 @@ def test_batches_form_of_requests_of_both_apis(
     wait_until(together)
 
 
-def test_a_model_s_fingerprint_stays_and_is_its_own(
-    client: openai.OpenAI, small_gpt2: Path, talker: Path
-) -> None:
+def test_models_have_fingerprints(client: openai.OpenAI, small_gpt2: Path, talker: Path) -> None:
     def fingerprint(model: Path) -> str | None:
         asked = client.completions.create(model=str(model), prompt="The", max_tokens=1)
         return asked.system_fingerprint
@@ -163,9 +151,7 @@ def test_curl_reads_a_stream(url: str, small_gpt2: Path) -> None:
     assert last["timings"]["predicted_n"] <= 8
 
 
-def test_more_requests_than_run_at_once_are_all_answered(
-    client: openai.OpenAI, small_gpt2: Path
-) -> None:
+def test_more_requests_than_rows_are_answered(client: openai.OpenAI, small_gpt2: Path) -> None:
     def ask(number: int) -> str:
         answer = client.completions.create(
             model=str(small_gpt2), prompt="The wind", max_tokens=16, seed=number % 4

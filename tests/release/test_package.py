@@ -4,8 +4,6 @@ Knows how a wheel is built and installed without a network. Must not know the pa
 beyond one answer.
 """
 
-from __future__ import annotations
-
 import email
 import json
 import os

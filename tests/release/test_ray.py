@@ -1,7 +1,5 @@
 """The service as docs/many-machines.md starts it: a Ray on this machine, two replicas, `/v1`."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

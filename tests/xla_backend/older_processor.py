@@ -1,7 +1,5 @@
 """A processor of another kind, for the tests of machine code."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests of `python -m xla_backend`: once as users run it, else in this process."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -203,7 +201,7 @@ def test_models_lists_what_can_be_loaded(run: Run) -> None:
     assert len(done.stdout.splitlines()) == len(objects)
 
 
-def test_a_form_is_given_by_its_kind(tmp_path: Path) -> None:
+def test_a_form_and_options_that_can_be_repeated_are_read(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text('{"type": "null"}')
     for words, form in (
         (["--choice", "a", "--choice", "b"], {"choice": ["a", "b"]}),
@@ -216,8 +214,6 @@ def test_a_form_is_given_by_its_kind(tmp_path: Path) -> None:
         assert options.to_dict()["grammar"] == form
         assert GenerationOptions.from_dict(options.to_dict()) == options
 
-
-def test_options_that_can_be_repeated() -> None:
     words = ["--stop", "\n", "--logit-bias", "198=-100", "--stop", "end", "--logit-bias", "7=0.5"]
     numbers = ["--min-p", "0.1", "--frequency-penalty", "-0.5"]
     options = _options(_parser().parse_args(["generate", *words, *numbers, "hello"]))
@@ -233,9 +229,7 @@ def test_options_that_can_be_repeated() -> None:
         (["--num-beams", "2", "--temperature", "0"], (0.0, 1.0)),
     ],
 )
-def test_messages_are_answered_as_the_model_s_makers_sample_it(
-    words: list[str], expected: tuple[float, float]
-) -> None:
+def test_sampling_of_the_model_s_makers(words: list[str], expected: tuple[float, float]) -> None:
     parsed = _parser().parse_args(["generate", *words, "a"])
     options = _options(parsed, {"temperature": 0.2, "top_p": 0.9})
     assert (options.temperature, options.top_p) == expected
@@ -258,9 +252,7 @@ def test_early_stopping_takes_no_prompt_for_its_value(
     assert (parsed.early_stopping, parsed.prompts) == (early_stopping, prompts)
 
 
-def test_questions_are_answered_with_probabilities(
-    run: Run, small_gpt2: Path, tmp_path: Path
-) -> None:
+def test_questions_get_probabilities(run: Run, small_gpt2: Path, tmp_path: Path) -> None:
     file = tmp_path / "questions.json"
     file.write_text('{"tone": {"type": "choice", "criteria": ["calm", "very calm"]}}')
     asked = ("decide", "A fox.", "--model", str(small_gpt2), "--questions", str(file))

@@ -1,7 +1,5 @@
 """`python -m xla_backend chat`: what is typed, what is answered, and Ctrl-C."""
 
-from __future__ import annotations
-
 import io
 import re
 import signal
@@ -44,8 +42,11 @@ def reported(output: str) -> list[tuple[str, int, int, int, bool]]:
     ]
 
 
-def test_each_turn_says_what_it_reused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_each_turn_says_what_it_reused_where_there_is_a_template(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    small_gpt2: Path,
 ) -> None:
     model = str(instruct(tmp_path / "model"))
     lines = ("hello", "", "and then", "/new", "hello", "word " * 600, "/quit", "never read")
@@ -61,10 +62,6 @@ def test_each_turn_says_what_it_reused(
     assert anew[2:4] == (first[3] - 1, first[3])
     assert "Shorten the prompt" in told
 
-
-def test_without_a_chat_template_it_says_what_to_do(
-    small_gpt2: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
     assert main(["chat", "--no-store", "--model", str(small_gpt2)]) == 2
     assert "has no chat template" in capfd.readouterr().err
 

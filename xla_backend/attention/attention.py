@@ -50,9 +50,9 @@ NAME = "attention"
 """Its name in XLA."""
 
 _PANEL = 512
-"""Positions computed at once."""
+"""Positions that are computed at once."""
 _ROWS = 96
-"""Queries of one head of keys that one thread takes at a time."""
+"""Queries of a key head that one thread takes at a time."""
 _ALONE = 2**18
 """Number of multiplications below which waking another thread does not pay."""
 _LINE = 4 * COLUMNS
@@ -144,7 +144,7 @@ def _module(name: str) -> ir.Module:
 
 
 class _Attention:
-    """The functions that compute."""
+    """The functions for the units of work."""
 
     def __init__(self, module: ir.Module) -> None:
         self._module = module
@@ -268,7 +268,7 @@ class _Attention:
         sums_at = builder.at(all_sums, builder.mul(builder.mul(panel, queries), sums_width), FLOAT)
 
         def for_queries(add: Callable[[Value], list[Value]]) -> None:
-            """Adds sums for all queries, some at a time."""
+            """Adds the code of sums for all queries, some at a time."""
             some = Loop(builder, long(0), queries, sums.ROWS)
             number = builder.least(builder.sub(queries, some.index), long(sums.ROWS))
             sums.choose(builder, self._sums, number, add(some.index))
@@ -566,7 +566,7 @@ def _place(builder: Builder, places_at: Value, token: Value) -> tuple[Value, Val
 def _span(
     builder: Builder, position: Value, count: Value, window: Value
 ) -> tuple[Value, Value, Value]:
-    """What `count` tokens see, the last of them at `position`.
+    """The blocks that `count` tokens see, the last of them at `position`.
 
     The begin of the first block, the first panel, and the number of panels.
     """

@@ -1,7 +1,7 @@
-"""`Backend`: requests in, text and timings out. The class that library users call.
+"""`Backend`: the class that library users call: it takes requests and returns text and timings.
 
 Knows the parts of an engine and which of them answers what. Must not know how they do it, nor who
-asks: no page, no process, no command line.
+calls: page, process or command line.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Knows a queue of jobs and when the engine is idle. Must not know what the jobs do. Before each of
 its steps a job waits until the engine has been idle for a moment, because compiling beside a
-request makes that request several times slower. Jobs that make a busy engine faster have a limited
-patience, after which they run beside requests.
+request makes that request several times slower. Jobs that make a busy engine faster have a
+deadline, after which they run beside requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Stopped(BaseException):
 
 
 class _Postponed(BaseException):
-    """Ends a waiting job in favour of one whose patience has ended; it is started again later."""
+    """Ends a waiting job in favour of one whose deadline has passed; it is started again later."""
 
 
 class Background:
@@ -44,7 +44,7 @@ class Background:
         self._condition = threading.Condition()
         # Guarded by the condition:
         self._jobs: dict[Hashable, Callable[[Callable[[], None]], None]] = {}
-        self._due: dict[Hashable, float] = {}  # when the patience of each job ends
+        self._due: dict[Hashable, float] = {}  # each job's deadline
         self._current: Hashable | None = None
         self._busy = 0
         self._idle_since = time.monotonic()
@@ -80,7 +80,7 @@ class Background:
         job: Callable[[Callable[[], None]], None],
         patience_s: float = math.inf,
     ) -> None:
-        """Queues a job; a job of that name that waits gets the shorter patience of both.
+        """Queues a job; a waiting job of that name gets the shorter patience of both.
 
         Args:
             name: identifies the job.
@@ -102,13 +102,13 @@ class Background:
         self._on_change()
 
     def pending(self) -> list[Hashable]:
-        """The job under way and those that wait, in order."""
+        """The running job and the waiting ones, in order."""
         with self._condition:
             running = [] if self._current is None else [self._current]
             return [*running, *self._jobs]
 
     def cancel(self) -> None:
-        """Drops the jobs that wait; the one under way ends before its next step."""
+        """Drops the waiting jobs; the running one ends before its next step."""
         with self._condition:
             for name in self._jobs:
                 del self._due[name]
@@ -118,7 +118,7 @@ class Background:
         self._on_change()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Ends after the step under way, and waits for it."""
+        """Ends after the present step, and waits for it."""
         with self._condition:
             self._ending = True
             self._jobs.clear()
@@ -168,7 +168,7 @@ class Background:
                 self._condition.wait(None if pause == math.inf else pause)
 
     def _overdue(self) -> Hashable | None:
-        """A waiting job whose patience has ended."""
+        """A waiting job whose deadline has passed."""
         now = time.monotonic()
         return next((name for name in self._jobs if self._due[name] <= now), None)
 

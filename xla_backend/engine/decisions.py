@@ -1,4 +1,4 @@
-"""`Deciding`: questions about one text on their way to the log-probabilities of their answers.
+"""`Deciding`: the log-probabilities of all answers to questions about one text.
 
 Knows how a text, its questions and their answers become rows of a pool, each of which begins with
 what was read before: the text once, then each question, then answers of several tokens. Must not
@@ -31,7 +31,7 @@ class Deciding:
 
     Attributes:
         tokens: of all of it.
-        computed: tokens that were read so far. rows_at_once: the most rows side by side.
+        computed: tokens that were read so far. rows_at_once: the largest number of rows in a chunk.
     """
 
     def __init__(self, questions: Sequence[Question], tokens: QuestionTokens) -> None:
@@ -49,7 +49,7 @@ class Deciding:
 
         Args:
             pool: of the model. functions: that read.
-            salt: of the prefixes that may be reused, and that are left.
+            salt: of the prefixes that are reused and cached.
         """
 
         def row(ids: list[int], targets: Sequence[tuple[int, ...]] = ()) -> Row:
@@ -76,7 +76,7 @@ class Deciding:
         yield from self._read(rests, pool, functions, ())
 
     def decisions(self, started: float) -> tuple[Decision, ...]:
-        """What `steps` has brought, `started` seconds of `time.perf_counter()`."""
+        """The decisions, after `steps`; `started` as `time.perf_counter()`."""
         found = []
         for asked, first, rests in zip(self._questions, self._firsts, self._rests, strict=True):
             logprobs = first.logprobs[0].tolist()
@@ -90,7 +90,7 @@ class Deciding:
     def _read(
         self, rows: Sequence[Row], pool: Pool, functions: PoolFunctions, cached: Collection[Row]
     ) -> Iterator[None]:
-        """Reads rows, as many side by side as a chunk takes; some are cached when they are read."""
+        """Reads rows, as many at once as a chunk takes; then caches those in `cached`."""
         waiting, reading = deque(rows), list[Row]()
         try:
             while waiting or reading:

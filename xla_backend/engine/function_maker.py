@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
 
 ROWS_PATIENCE_S = 3.0
-"""Seconds without an idle moment after which the functions for the most rows are made beside
+"""Seconds without an idle moment after which the functions for the most rows are compiled beside
 requests: a busy engine needs them. They also serve fewer rows, so the others can wait."""
 
 DRAFTS_PATIENCE = 250
@@ -84,7 +84,7 @@ class FunctionMaker:
         return self._beside.submit(get)
 
     def later(self, engine: Engine, key: CacheKey, rows: int = 1) -> None:
-        """Has the functions of a key made in the background."""
+        """Queues the functions of a key to be compiled in the background."""
         name = (engine.info.name, key, rows)
         job = partial(self._make_in_background, engine, key, rows)
         patience_s = ROWS_PATIENCE_S if rows == MAX_ROWS else math.inf
@@ -95,7 +95,7 @@ class FunctionMaker:
         self._loop.background.add(name, job, patience_s)
 
     def close(self) -> None:
-        """Waits for the function that is being made, and drops the others."""
+        """Waits for the function that is being compiled, and drops the others."""
         self._beside.shutdown(cancel_futures=True)
 
     def _make_in_background(

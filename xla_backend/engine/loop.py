@@ -26,7 +26,7 @@ from xla_backend.rows.scheduler import RowScheduler, Seat
 
 READY = EngineStatus("ready")
 ALIVE_S = 5.0
-"""A working engine repeats its status after so many seconds, so that it is not taken for hung."""
+"""Seconds after which a working engine repeats its status, so that it is not considered hung."""
 CLOSED = "The engine was closed."
 
 Value = TypeVar("Value")
@@ -36,14 +36,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Wait:
-    """The work waits for a result from another thread."""
+    """The request waits for a result from another thread."""
 
     future: Future[Any]
 
 
 @dataclass(frozen=True)
 class Join:
-    """The work waits until a row of a pool has ended."""
+    """The request waits until its row of a pool has ended."""
 
     rows: RowScheduler
     seat: Seat
@@ -51,25 +51,25 @@ class Join:
 
 @dataclass(frozen=True)
 class Turn:
-    """The work waits for its turn, which it keeps until it ends or waits for something else."""
+    """The request waits for the engine, and keeps it until it ends or waits for something else."""
 
 
 Wish = Wait | Join | Turn
-"""What a work yields before its next step."""
+"""What a request yields before its next step."""
 
 
 class Watched(Protocol):
-    """The caller's side of a work: its stream."""
+    """The caller's side of a request: its stream."""
 
     is_stopped: bool
     on_stop: Callable[[], object]
 
     def fail(self, error: BaseException) -> None:
-        """Is called with the error that ended the work."""
+        """Is called with the error that ended the request."""
 
 
 class Stopped(Exception):
-    """Raised in a waiting work that was stopped."""
+    """Raised in a waiting request that was stopped."""
 
 
 class _Work:
@@ -83,10 +83,10 @@ class _Work:
 
 
 class Loop:
-    """Runs works in its own thread. Its methods may be called from any thread.
+    """Runs requests in its own thread. Its methods may be called from any thread.
 
     Attributes:
-        background: jobs that run while no work is under way.
+        background: jobs that run while there is no request.
         compiling: how long functions have been compiled beside the loop.
         status: what the engine is doing now.
     """
@@ -117,7 +117,7 @@ class Loop:
         self._thread.start()
 
     def submit(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
-        """Queues a work and returns; errors go to `asker`.
+        """Queues a request and returns; errors go to `asker`.
 
         Raises:
             EngineStopped: this process is a fork.
@@ -189,7 +189,7 @@ class Loop:
             self._on_status(self.status)
 
     def close(self) -> None:
-        """Ends after the present step; unfinished works fail. The background may take longer."""
+        """Ends after the present step; unfinished requests fail. The background may take longer."""
         self.background.stop(0)
         with self._changed:
             self._ending = True
@@ -228,7 +228,7 @@ class Loop:
         return not is_ending
 
     def _pause_pools(self) -> None:
-        """Tells the pools that something else runs now."""
+        """Tells the pools that they wait for another request."""
         for pool in self._pools:
             pool.pause()
 
@@ -256,7 +256,7 @@ class Loop:
         error: BaseException | None = None,
         has_turn: bool = False,
     ) -> None:
-        """Runs a work until it waits again."""
+        """Runs a request until it waits again."""
         work.has_turn = has_turn
         try:
             wish = work.steps.send(value) if error is None else work.steps.throw(error)
@@ -268,7 +268,7 @@ class Loop:
             return
         work.wish = wish
         if isinstance(wish, Turn):
-            # A work that has its turn goes on before others begin.
+            # A request that has the engine goes on before others begin.
             (self._turns.appendleft if has_turn else self._turns.append)(work)
             return
         self._parked.append(work)
@@ -285,7 +285,7 @@ class Loop:
         work.asker.fail(error)
 
     def _resume(self, work: _Work) -> None:
-        """Continues a work whose future is done."""
+        """Continues a request whose future is done."""
         if work not in self._parked:  # it was stopped
             return
         self._parked.remove(work)
@@ -296,7 +296,7 @@ class Loop:
             self._step(work, work.wish.future.result())
 
     def _stop(self, work: _Work) -> None:
-        """Ends a waiting work; one that has its turn, or a row, checks by itself."""
+        """Ends a waiting request; one that has the engine or a row checks by itself."""
         if work in self._parked and isinstance(work.wish, Wait):
             self._parked.remove(work)
             self._step(work, error=Stopped())

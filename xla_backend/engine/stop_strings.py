@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Ends a text before, or behind, the first stop string in it.
+    """Ends a text before or after the first stop string in it.
 
-    The result does not depend on the chunks: of overlapping strings, the one that ends first
-    counts, and of those that end together the longest.
+    The result does not depend on the chunks. Of overlapping strings, the one that ends first
+    counts; of those that end together, the longest.
 
     Attributes:
         found: the string that ended the text; empty before.

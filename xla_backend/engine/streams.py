@@ -1,7 +1,7 @@
 """`Stream`: the output of a request, from the engine's thread to the caller.
 
-Knows a queue, its end and a request to stop. Must not know what is in it, nor how it is made. The
-queue is not bounded, so a slow reader never delays the engine; one request's output limits it.
+Knows a queue, its end and how to stop. Must not know what is in it, nor how it is made. The queue
+is not bounded, so a slow reader never delays the engine; it holds one request's output.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from xla_backend.model.output import Output
 
 GRAMMAR_DRAFTS = 3
-"""Of what a grammar leaves little choice in: with four rows, a pass takes half as long again."""
+"""Where a grammar leaves little choice. With four rows, a pass takes 1.5 times as long."""
 _WAYS: dict[type, GrammarWay] = {type(None): "", Automaton: "tensors", StepByStep: "step by step"}
 
 TextStream = Stream[str, GenerationResult]
@@ -68,7 +68,7 @@ class Text:
         loop: Loop,
         may_begin: Callable[[], bool],
     ) -> None:
-        """Args are those of `Backend.submit` and the parts of the engine."""
+        """Arguments as for `Backend.submit`, and the parts of the engine."""
         self._request = request
         self._asked = request.options
         self._stream = stream
@@ -224,7 +224,7 @@ class Text:
     def _decide(
         self, engine: Engine, wanted: CacheKey, served: Served, deciding: Deciding
     ) -> Generator[Wish, Any, None]:
-        """Reads the rows of all questions, a chunk a turn."""
+        """Reads the rows of all questions, one chunk per round."""
         yield Turn()
         if not self._begins():
             raise Stopped

@@ -1,4 +1,4 @@
-"""Recordings in, windows of text out, each with its timings.
+"""Speech requests: recordings are transcribed to windows of text, each with its timings.
 
 Knows how a recording is read, cut into windows, and transcribed window by window with one compiled
 function. Must not know TensorFlow, who asks, nor how a model is loaded or a function found.
@@ -48,7 +48,7 @@ MIN_SECONDS = 0.1
 """A shorter sound contains no word, and a model would invent one."""
 
 SILENCE = 1e-4
-"""Amplitude over full scale (-80 dB) below which nobody speaks; a model would invent words."""
+"""Amplitude, of full scale (-80 dB), below which there is no speech; a model would invent words."""
 
 WindowStream = Stream[TranscribedWindow, Transcription]
 
@@ -209,7 +209,7 @@ class Hearing:
                 start = found
                 generation = begin(options)
         no_speech = engine.no_speech_probability(generation)
-        # Beams and sampling that were asked for stay as they are.
+        # Beams and sampling that the request sets are not changed.
         is_greedy = options.num_beams == 1 and options.temperature == 0 and not is_silent
         further = list(FALLBACK_TEMPERATURES if is_greedy else ())
         tried = []

@@ -1,8 +1,8 @@
 """Rows of a product rounded to 8 bits: layout, rounding, and dot products with bytes of weights.
 
-Knows the processor's instructions for them. Must not know matrices, nor who asks for it. 32
-neighbours of a row share a scale, the greatest of them over 127; all sums of a group are exact
-integers. A row that begins with NaN has a NaN scale, and so NaN products.
+Knows the processor's instructions for them. Must not know matrices, nor who calls it. 32 neighbours
+of a row share a scale, their largest magnitude over 127; all sums of a group are exact integers. A
+row that begins with NaN has a NaN scale, and so NaN products.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def quantize(module: ir.Module) -> ir.Function:
     builder.store(scale, builder.at(out, _SCALE), align=4)
     sums: list[Value] = []
     for at, x in enumerate(numbers):
-        # Beside a large number, a sum is rounded to an integer, which its lowest bits are.
+        # Adding a large number rounds to an integer, which the lowest bits of the sum are.
         rounded = builder.multiply_add(x, factor, ir.Constant(VECTOR, [_LARGE] * LANES))
         words = builder.bitcast(rounded, _WORDS)
         bytes_ = builder.trunc(words, ir.VectorType(BYTE, LANES))
@@ -77,7 +77,7 @@ def quantize(module: ir.Module) -> ir.Function:
 
 
 class Group:
-    """16 or 32 neighbours of a row, in vectors of one number each."""
+    """16 or 32 neighbours of a row, each broadcast to a vector."""
 
     def __init__(self, builder: Builder, row: Value, first: Value, lines: int) -> None:
         """The lines from `first` on."""
@@ -127,7 +127,8 @@ def dot(builder: Builder, sums: Value, weights: Value, x: Value, bits: int) -> V
 
 
 def _by_pairs(builder: Builder, weights: Value, x: Value, bits: int) -> Value:
-    """Products summed by pairs in 16 bits, which two of 8 bits each would exceed: these apart."""
+    """Products summed by pairs in 16 bits. Two of 8 bits each would overflow, so these are
+    split."""
     masks = (0x00FF00FF, 0xFF00FF00) if bits == 8 else (0xFFFFFFFF,)
     half, pairs, words = ir.VectorType(BYTE, 32), ir.VectorType(HALF, 16), ir.VectorType(WORD, 8)
     ones = ir.Constant(pairs, [1] * 16)

@@ -1,4 +1,4 @@
-"""The format of weights in memory, and of what they are multiplied by.
+"""The formats of weights in memory, and of activations.
 
 Knows the choices and where they are made. Must not know files, nor how products are computed.
 """
@@ -20,8 +20,8 @@ and small ones stay as they are (`matrix.has_product`)."""
 ACTIVATIONS_VARIABLE = "XLA_BACKEND_ACTIVATIONS"
 EXACT = "exact"
 ACTIVATIONS = (EXACT, INT8)
-"""`int8`: products with blocks round their other factor to 8 bits (`activations`): faster, and some
-tokens change."""
+"""`int8`: products with blocks round activations to 8 bits (`activations`), which is faster and
+changes some tokens."""
 
 
 def chosen(kind: str | None = None) -> str:
@@ -39,7 +39,7 @@ def chosen_activations(kind: str | None = None) -> str:
 
 
 def both(weights: str, activations: str) -> str:
-    """The formats of weights and activations in a word: what compiled functions depend on."""
+    """The formats of weights and activations as one string: compiled functions depend on both."""
     return weights if activations == EXACT else f"{weights} {activations}"
 
 

@@ -30,10 +30,10 @@ from xla_backend.matmul.tiles import COLUMNS, header_rows, lines_of_step, rows_o
 
 VECTORS = COLUMNS // LANES
 UNROLLED = 4
-"""Lines of floats per round of the inner loop; for blocks twice as many, or those in a word."""
+"""Lines of floats per iteration of the inner loop; for blocks twice as many, or those in a word."""
 
 FLOAT_UNIT = 2.0**-24
-"""What `floats` are to be multiplied by."""
+"""The factor for `floats`."""
 
 _CACHE_LINE = 64
 # llvm.prefetch: read, locality 2, data cache.
@@ -157,7 +157,7 @@ class ForGroup(Protocol):
 
 
 class _Dequantized:
-    """Dequantizes the numbers of blocks, for code that takes any format."""
+    """Dequantizes blocks, for code that takes any format."""
 
     def __init__(self, builder: Builder, form: Format, use: Use) -> None:
         self._builder, self._form, self._use = builder, form, use
@@ -324,7 +324,7 @@ def unsigned(builder: Builder, form: Format, words: list[Value]) -> list[Value]:
 
 
 def zero_of(form: Format) -> int:
-    """What is added to the numbers of values to make them bytes without a sign."""
+    """What is added to values to make them unsigned bytes."""
     return 128 if form.table is not None or form.bits == 8 else form.zero
 
 

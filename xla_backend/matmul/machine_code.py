@@ -22,7 +22,7 @@ VECTOR = ir.VectorType(FLOAT, LANES)
 ZERO = ir.Constant(VECTOR, [0.0] * LANES)
 
 Value = Any
-"""A value of llvmlite's builder, which has no type hints."""
+"""A value of llvmlite's builder; llvmlite has no type hints."""
 
 
 @functools.cache
@@ -45,7 +45,7 @@ def suits() -> bool:
 
 @functools.cache
 def _engine() -> Any:
-    """LLVM's engine for this very processor, as in XLA."""
+    """LLVM's engine for this processor, as in XLA."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(
@@ -181,10 +181,10 @@ def look_up(builder: Builder, table: Sequence[int], places: Value) -> Value:
 
 
 class Loop:
-    """A loop over numbers, which runs at least once, with loop-carried values.
+    """A loop over integers, which runs at least once, with loop-carried values.
 
     Attributes:
-        index: the number of this round. values: the carried values.
+        index: of this iteration. values: the carried values.
     """
 
     def __init__(
@@ -208,7 +208,8 @@ class Loop:
             phi.add_incoming(value, before)
 
     def close(self, values: Sequence[Value] = ()) -> list[Value]:
-        """Ends the body with the values for the next round; returns those after the last one."""
+        """Ends the body with the values for the next iteration; returns those after the last
+        one."""
         builder = self._builder
         following = builder.add(self.index, long(self._step))
         self.index.add_incoming(following, builder.block)

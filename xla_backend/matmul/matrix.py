@@ -23,13 +23,13 @@ Keep = Callable[[tuple[int, ...], np.dtype, Callable[[np.ndarray], None]], tf.Va
 
 
 class Matrix(NamedTuple):
-    """Weights `[in, out]`, read in their own format by products. A nest, as layers are.
+    """Weights `[in, out]` in their own format. A nest of variables, as layers are.
 
     Attributes:
         numbers: `[in, out]` float32, or tiles; see `tiles.Tiles`.
         number_format: of tiles; None if the matrix is small and XLA multiplies.
         inputs, outputs: the sizes `in` and `out`.
-        in_eight_bits: whether products round the other factor to 8 bits; only with blocks.
+        in_eight_bits: whether products round activations to 8 bits; only with blocks.
     """
 
     numbers: tf.Variable
@@ -109,7 +109,7 @@ class Stacked(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Matrices of one shape, of which a product takes one by its number, which it alone reads.
+    """Matrices of one shape; a product takes the number of one, and reads only that.
 
     Attributes:
         numbers: `[count, in, out]` float32, or the tiles of all, one after the other.
@@ -163,7 +163,7 @@ def prepared(matrix: _Tiled, in_eight_bits: bool) -> _Tiled:
 
 
 def _prepare(number_format: str, in_eight_bits: bool, *, has_parts: bool = False) -> bool:
-    """Starts compiling a product; returns whether it rounds the other factor to 8 bits."""
+    """Starts compiling a product; returns whether it rounds activations to 8 bits."""
     in_eight_bits = in_eight_bits and number_format in FORMATS
     product.prepare(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
     return in_eight_bits

@@ -40,10 +40,10 @@ from xla_backend.matmul.threads import Job
 from xla_backend.matmul.tiles import COLUMNS, PRODUCT, READING
 
 _FEW = {"float32": (1, 2, 3, 4, 5, 6), "bfloat16": (1, 2, 3, 4), "float16": (1, 2, 3, 4)}
-"""Row counts for which numbers are dequantized in registers, never in memory."""
+"""Row counts for which numbers are dequantized only in registers."""
 _FEW_OF_BLOCKS = 16
-"""The same for blocks: up to this many rows, four or eight at a time. So a row of a decode step has
-the same sums for any number of rows."""
+"""The same for blocks: up to this many rows, four or eight at a time, so that a row has the same
+sums for any number of rows of a decode step."""
 _LINES = 96
 """Lines of a tile that are dequantized into the first-level cache at once, 24 KB; for longer
 blocks, one block."""
@@ -52,8 +52,8 @@ _CHUNK = 96
 _ALONE = 2**18
 """Number of multiplications below which waking another thread does not pay."""
 _AHEAD = 4096
-"""Prefetch distance in bytes, into the second-level cache: by itself, a processor prefetches
-nothing beyond a page."""
+"""Prefetch distance in bytes, into the second-level cache: the hardware prefetcher stops at the end
+of a page."""
 
 NAN_BYTE = ir.Constant(WORD, 0xFF)
 """Four of them are a NaN in float32: `memset` fills unused rows with it."""
@@ -66,7 +66,7 @@ _COLUMNS_JOB = Job("places_at tiles_at out_at lines")
 
 
 def name_of(number_format: str, *, in_eight_bits: bool = False, has_parts: bool = False) -> str:
-    """A product's name in XLA: rows as they are or in 8 bits, with a matrix or a part of one."""
+    """A product's name in XLA: of float32 or 8-bit rows, and a matrix or a part of one."""
     return f"{PRODUCT}{'int8_' * in_eight_bits}{'part_' * has_parts}{number_format}"
 
 

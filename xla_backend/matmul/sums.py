@@ -165,9 +165,9 @@ class _Sums:
 
 
 class _IntegerSums(_Sums):
-    """The same with integers, for inputs of eight bits.
+    """The same with integers, for 8-bit inputs.
 
-    Bytes have no sign: what that takes is one more minimum.
+    The bytes are unsigned, which adds one more minimum.
     """
 
     def begin(self, group: Group, values: list[Value]) -> list[Value]:

@@ -32,9 +32,10 @@ class Job:
         return [builder.load(self.place(builder, job, name), typ=kind) for name in names.split()]
 
     def wait(self, builder: Builder, job: Value, units: Value) -> None:
-        """Waits until this many units are done, all of which threads must have taken.
+        """Waits until this many units are done; threads must have taken all of them.
 
-        Only for the last units, so not long. On a busy machine their threads may need this core.
+        The wait is short, because only the last units are left. On a busy machine their threads may
+        need this core.
         """
         wait, ready = builder.append_basic_block("wait"), builder.append_basic_block("ready")
         builder.branch(wait)

@@ -17,11 +17,11 @@ from xla_backend.model.output import Output
 from xla_backend.model.sampling import STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBLE, Controls
 
 NO_BEAM = -1.0e9
-"""The score of a beam that does not exist, as Hugging Face writes it."""
+"""The score of a beam that does not exist, as in Hugging Face."""
 
 
 class BeamRules(NamedTuple):
-    """What a model says about the end of texts.
+    """A model's rules for the end of texts.
 
     Attributes:
         eos_token_ids: tokens that end a text.
@@ -149,7 +149,7 @@ def select_beams(
     length = tf.cast(count + rules.forced_tokens, tf.float32)
     max_length = tf.cast(controls.token_limit + rules.forced_tokens, tf.float32)
     stops_when_enough = controls.early_stopping == STOP_WHEN_ENOUGH
-    # The token that the model was just given lies in each beam's own place.
+    # The current token lies in each beam's own place.
     own = tf.broadcast_to(tf.range(num_beams)[None, :, None], [batch_size, num_beams, 1])
     parents = dynamic_update_slice(state.beam_parents, own, tf.stack([0, 0, state.count - 1]))
     candidates = _candidates(logits, suppression, prompted, state, controls, rules)
@@ -231,7 +231,7 @@ def _keep_running(
     Args:
         state: before the step.
         candidates: of the step.
-        beam_parents: `[B, K, N]`, with the token that the model was just given.
+        beam_parents: `[B, K, N]`, with the current token.
     """
     num_beams, vocabulary_size = state.counts.shape[1:]
     scores = candidates.scores + tf.cast(candidates.is_eos, tf.float32) * NO_BEAM
@@ -258,7 +258,7 @@ def _keep_finished(
     divisor: tf.Tensor,
     stops_when_enough: tf.Tensor,
 ) -> BeamSearchState:
-    """The K best of the finished hypotheses and the candidates that end now stay as finished.
+    """The K best of the finished hypotheses and of the candidates that end now.
 
     Only the K best candidates may end a text, and none where enough have ended.
 

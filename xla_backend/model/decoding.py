@@ -1,11 +1,11 @@
 """The decoding loop: greedy search, sampling and beam search, as pure TensorFlow for XLA.
 
-Knows how tokens follow from logits and when a text ends; the model is any that offers `prefill` and
+Knows how tokens follow from logits and when a text ends; the model can be any with `prefill` and
 `step` (see `families.model`). Must not know architectures, keys, files or time. Two functions serve
 every request: `prefill` runs the prompt (`extend` runs it chunk by chunk), `decode` adds up to
 `steps` tokens to a state. `steps` is a runtime tensor, so one executable serves one token, a chunk
-of a stream or a whole text, and with zero steps nothing runs, which is how compiling is timed apart
-from running. Axes: see `families.blocks`; F fields of a record: see `output`.
+of a stream or a whole text. With zero steps nothing runs, so that compiling can be timed apart from
+running. Axes: see `families.blocks`; F fields of a record: see `output`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def only_if(run: tf.Tensor, function: Callable[..., Any], *inputs: Any) -> Any:
         return outputs
 
     def nothing() -> Any:
-        # Traced after `running`. The only size that a result leaves open is that of the input.
+        # Traced after `running`. The only open size of a result is that of the input.
         length = tf.shape(inputs[0])[0]
 
         def zeros(x: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,7 @@
 """`Engine`: one loaded model with its tokenizer, ready to generate.
 
-Knows what is loaded from a model's files, and how prompts become tokens with their texts. Must not
-know requests, queues or other models: `backend` brings those together.
+Knows what is loaded from a model's files, and how prompts become tokens. Must not know requests,
+queues or other models: `backend` does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.attention import attention, earlier
+from xla_backend.attention import attention, earlier, recurrence
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.speech_input import SpeechInput, SpeechPrompt
@@ -48,7 +48,7 @@ from xla_backend.model.pool_decoding import PoolDecoder
 from xla_backend.model.selection import Selection
 
 _FEW = 0.01
-"""Of all numbers of a model: formats of fewer, as norms have them, are not named."""
+"""Share of a model's numbers; formats with fewer, such as that of norms, are not named."""
 
 
 class Engine:
@@ -57,8 +57,8 @@ class Engine:
     Attributes:
         info: about the model. identity: see `naming.identity`.
         context_length: see `Model.context_length`.
-        speech: what turns sound into prompts; None for a model that reads text.
-        functions: makes the compiled functions. grammars: makes tables of what texts may say.
+        speech: converts sound to prompts; None for a text model.
+        functions: makes the compiled functions. grammars: makes the tables of grammars.
     """
 
     def __init__(self, files: ModelFiles, compiler: Compiler) -> None:
@@ -91,6 +91,8 @@ class Engine:
         if isinstance(model, PooledModel) and handler.is_possible():
             attention.prepare()
             earlier.prepare()
+            if model.row_bytes:
+                recurrence.prepare()
             calls.prepare()
         handler.wait_until_ready()  # for functions from disk, too
         numbers = Counter(facts["numbers"])
@@ -128,8 +130,8 @@ class Engine:
         if isinstance(model, PooledModel) and handler.is_possible():
             assert model.context_length is not None, "decoder-only models have one"
             self._pool = PoolDecoder(model, selection, model.context_length)
-        saved = GrammarStore(compiler.store) if compiler.store else None
-        self.grammars = Grammars(self._vocabulary, saved)
+        tables = GrammarStore(compiler.store) if compiler.store else None
+        self.grammars = Grammars(self._vocabulary, tables)
         self.functions = FunctionBuilder(self._decoder, self._pool, self.identity, compiler)
 
     @property
@@ -146,9 +148,10 @@ class Engine:
         )
 
     @property
-    def kv_block_bytes(self) -> int:
-        """Bytes of a block of KV memory, of all layers."""
-        return sum(cast("PooledModel", self._decoder.model).layer_bytes)
+    def kv_bytes(self) -> tuple[int, int]:
+        """Bytes of a block of KV memory, and of a row's state, of all layers."""
+        model = cast("PooledModel", self._decoder.model)
+        return sum(model.layer_bytes), model.row_bytes
 
     def start(
         self,
@@ -163,7 +166,7 @@ class Engine:
         return Generation(functions, prefilled, options, self.eos_token_ids)
 
     def check(self, options: GenerationOptions) -> None:
-        """Checks what only the model can know of a request's options.
+        """Checks the options that depend on the model's vocabulary.
 
         Raises:
             InvalidRequest: they name a token that the model does not have.
@@ -197,7 +200,7 @@ class Engine:
 
         Args:
             output: the text.
-            passes: of each token its row in the pass that brought it; empty if there is one.
+            passes: for each token, its row in the pass that generated it; empty without drafts.
             first: the token to begin with.
             grammar: what the text followed.
         """

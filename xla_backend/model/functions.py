@@ -34,8 +34,7 @@ MAX_WARM_UP_LENGTH = 64
 """The longest padded prompt that prefill runs once while decode is still compiled or restored."""
 
 OPEN_SIZE = 1_000_003
-"""Stands for N, and for S, while decode is traced for every one: no other size of a state may be as
-large."""
+"""Stands for N and S while decode is traced for all: larger than any other size of a state."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class PaddedFunctions:
 
 @dataclass(frozen=True)
 class PoolFunctions:
-    """The functions for so many rows of the pool, whatever their lengths.
+    """The functions for a number of rows of the pool, of any lengths.
 
     Attributes:
         read: reads a chunk of prompts; compiled for each of `CHUNK_SIZES`, with `chunk_rows`.
@@ -86,7 +85,7 @@ class FunctionBuilder:
     def __init__(
         self, decoder: Decoder, pool: PoolDecoder | None, identity: str, compiler: Compiler
     ) -> None:
-        """Takes what the functions compute.
+        """Compiles `decoder` and `pool`.
 
         Args:
             decoder: see above. pool: of rows over KV memory; None where that is impossible.
@@ -114,7 +113,7 @@ class FunctionBuilder:
                     tf.TensorSpec([None], tf.int32),
                     tf.TensorSpec([None], tf.int32),
                     tf.TensorSpec([None, 2], tf.int32),
-                    tf.TensorSpec([None, self.blocks_of_row], tf.int64),
+                    tf.TensorSpec([None, self.blocks_of_row + 1], tf.int64),
                 ],
                 variables=decoder.model.variables,
                 structure=0,
@@ -127,7 +126,7 @@ class FunctionBuilder:
 
     @property
     def blocks_of_row(self) -> int:
-        """M, the most blocks of KV memory that a row of the pool can have."""
+        """The most blocks of KV memory that a row of the pool can have."""
         assert self._pool is not None, "a pool needs a model that has one"
         return -(-(self._pool.context_length + MAX_DRAFTS) // BLOCK)
 
@@ -151,14 +150,15 @@ class FunctionBuilder:
     ) -> Built[KeyFunctions]:
         """Makes the functions of a key ready to run, from the store or by tracing and compiling.
 
-        What runs prompts is compiled while decode is traced: XLA does not need Python's lock.
+        The functions that read prompts are compiled while decode is traced: XLA does not need
+        Python's lock.
 
         Args:
             key: the sizes.
             on_step: called when each step begins.
             rows: of the pool, where the key is its.
         """
-        # One key at a time: two would compete for the processor and for the shared prefill.
+        # One key at a time: two would compete for the processor and the shared prefill.
         with self._building, ThreadPoolExecutor(1) as beside:
             on_step("trace")
             start = time.perf_counter()
@@ -205,8 +205,8 @@ class FunctionBuilder:
     def warm_up(self, functions: KeyFunctions, key: CacheKey) -> None:
         """Runs the functions of a key once, because first runs take longer.
 
-        Of the pool, tokens that belong to no row, which are nowhere written. A product of several
-        rows prepares itself when it first runs, each in 2 ms.
+        In the pool with tokens that belong to no row, so nothing is written. Products of several
+        rows need 2 ms each at their first run.
         """
         if isinstance(functions, PaddedFunctions):
             self._warm_up_prefill(key.padded_length)
@@ -229,7 +229,7 @@ class FunctionBuilder:
         return self.decoder.initial_state(key.num_beams, key.max_new_tokens)
 
     def _decode_for(self, key: CacheKey, rows: int) -> TracedFunction:
-        """The decode function of a key for any lengths; what runs prompts has been traced."""
+        """The decode function of a key for any lengths; those that read prompts are traced."""
         name = naming.decode_function(self._identity, key, rows)
         if name not in self._decodes:
             self._decodes[name] = (
@@ -271,7 +271,7 @@ class FunctionBuilder:
                 tf.TensorSpec([rows, size], tf.bool),
                 tf.TensorSpec([rows, size], tf.float32),
                 tf.TensorSpec([rows, calls.FIELDS], tf.int64),
-                tf.TensorSpec([rows, self.blocks_of_row], tf.int64),
+                tf.TensorSpec([rows, self.blocks_of_row + 1], tf.int64),
                 tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
             ],
             variables=pool.model.variables,
@@ -306,7 +306,7 @@ class FunctionBuilder:
             tf.zeros([rows], tf.int32),
             tf.zeros([size], tf.int32),
             tf.fill([size, 2], -1),
-            tf.zeros([rows, self.blocks_of_row], tf.int64),
+            tf.zeros([rows, self.blocks_of_row + 1], tf.int64),
         ]
 
     def _compile_prefill(self, key: CacheKey) -> tuple[Callable[..., Prefilled], bool]:
@@ -340,7 +340,7 @@ class FunctionBuilder:
         if key.is_pooled:
             seen, logits = tf.zeros([rows, size], tf.bool), tf.zeros([rows, size])
             grammars = tf.zeros([rows, calls.FIELDS], tf.int64)
-            blocks = tf.zeros([rows, self.blocks_of_row], tf.int64)
+            blocks = tf.zeros([rows, self.blocks_of_row + 1], tf.int64)
             state = self._pool_of(key).initial_state(rows)
             # Rows that start from given logits do not run the model.
             state = state._replace(has_logits=tf.ones([rows], tf.bool))

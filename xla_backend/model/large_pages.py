@@ -24,7 +24,7 @@ ALIGNMENT = 64
 
 
 class LargePages:
-    """Allocates arrays one behind the other. A block is freed with the last of its arrays."""
+    """Allocates arrays one after the other. A block is freed with the last of its arrays."""
 
     def __init__(self) -> None:
         """Reserves nothing yet."""

@@ -1,8 +1,8 @@
-"""Output tokens and their log-probabilities, kept in one tensor of records.
+"""Output tokens and their log-probabilities, in one tensor of records.
 
-Knows the fields of a record. Must not know how tokens are selected. All that a step keeps is one
-tensor, because for each further one XLA would compile as much again. Axes: see `families.blocks`; A
-top tokens, F = 4 + 2 A fields.
+Knows the fields of a record. Must not know how tokens are selected. A step has one tensor of
+results, because XLA would compile as much again for each further one. Axes: see `families.blocks`;
+A top tokens, F = 4 + 2 A fields.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 from xla_backend.model.families.blocks import dynamic_update_slice
 
 TOP_TOKENS = 20
-"""A: of how many of the most likely tokens each step keeps the log-probabilities."""
+"""A: the number of most likely tokens whose log-probabilities are recorded."""
 
 
 class Output(NamedTuple):
@@ -26,7 +26,8 @@ class Output(NamedTuple):
         top_tokens: `[n, A]` int32, the most likely tokens in each place, best first.
         top_logprobs: `[n, A]`.
         forbidden: `[n]`, the probability of all tokens that a grammar forbade.
-        top_forbidden: `[n]` int32, which top tokens it forbade: a bit each, the first one lowest.
+        top_forbidden: `[n]` int32, the top tokens that it forbade, one bit each, the first one
+            lowest.
     """
 
     tokens: np.ndarray
@@ -56,7 +57,7 @@ def as_records(
 ) -> tf.Tensor:
     """Packs tokens `[...]` and top tokens `[..., A]`, as in `Output`: `[..., F]` int32.
 
-    Of floats the record holds the bits. `forbidden` has the last two fields; None is nothing.
+    Floats are stored as their bits. `forbidden` has the last two fields; None for nothing.
     """
     mass, of_top = forbidden or (tf.zeros_like(logprobs), tf.zeros_like(tokens))
     ones = (x[..., None] for x in (tokens, logprobs, mass, of_top))
@@ -68,7 +69,7 @@ def as_records(
 def write(outputs: tf.Tensor, records: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     """Writes the records `[B, K, F]` of a step into place `index` of outputs `[B, N, K, F]`.
 
-    A text that has ended is written beyond its length too, where nobody reads.
+    A text that has ended is written beyond its length, which is not read.
     """
     return dynamic_update_slice(outputs, records[:, None], tf.stack([0, index, 0, 0]))
 

@@ -1,8 +1,9 @@
 """The decoding loop over rows that join and leave, each with its own length, over KV memory.
 
 Knows the state of the rows and their next tokens. Must not know requests, nor who owns the memory.
-One compiled function a number of rows serves every length and every moment of arrival. Axes: see
-`families.blocks`; R rows, M blocks of a row, T drafts, N tokens of a call, F fields of a record.
+One compiled function per number of rows serves all lengths and arrival times. Axes: see
+`families.blocks`; R rows, M blocks of a row and its state, T drafts, N tokens of a call, F fields
+of a record.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class PoolState(NamedTuple):
     Attributes:
         tokens: `[R]` int32, the last token of each row, whose keys are not in memory yet.
         lengths: `[R]` int32, how many positions of each row are in memory.
-        has_logits: `[R]` bool, which rows bring the logits of their next token: their prompt has
-            just been read.
+        has_logits: `[R]` bool, which rows have the logits of their next token, because their prompt
+            has just been read.
         generated: `[R]` int32, tokens that were generated so far.
         done: `[R]` bool, which rows have ended, or are empty.
         counts: `[R, V]` int32, how often each token was generated.
@@ -55,7 +56,7 @@ class Decoded(NamedTuple):
     Attributes:
         state: the rows after it.
         records: `[N, R, F]` int32, of the new tokens, first those of the first step; see `output`.
-        passes: `[N]` int32, with drafts: of each token its row in the pass that brought it.
+        passes: `[N]` int32, with drafts: for each token, its row in the pass that generated it.
     """
 
     state: PoolState
@@ -99,7 +100,7 @@ class PoolDecoder:
         """Reads a chunk of prompts.
 
         Args:
-            wanted: `[K]` int32, the places of the tokens behind which logits are wanted; then -1.
+            wanted: `[K]` int32, the places of the tokens after which logits are wanted; then -1.
             token_ids, places, blocks: see `PooledModel.run`.
 
         Returns:
@@ -140,9 +141,10 @@ class PoolDecoder:
             steps: scalar int32, at most N - T; zero runs nothing.
             reals, integers, logit_bias, is_end: the options, from `sampling.pack`.
             seen: `[R, V]` bool, tokens that the repetition penalty counts as repeated.
-            logits: `[R, V]`, of the next token of rows that bring them.
-            grammars: `[R, FIELDS]` int64, what the rows may say; see `grammar.calls`.
-            blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come.
+            logits: `[R, V]`, of the next token of rows that have them.
+            grammars: `[R, FIELDS]` int64, the rows' grammars; see `grammar.calls`.
+            blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come, and of
+                their states.
             state: of the rows.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
@@ -216,16 +218,16 @@ class PoolDecoder:
         decoded: Decoded,
         given: _Given,
     ) -> tuple[tf.Tensor, Decoded]:
-        """One pass of the model: adds a token, and one more for each draft that turns out right.
+        """One pass of the model: adds a token, and one more for each draft that is right.
 
-        Each row of the pass gives the logits behind one more draft. Their tokens are selected one
-        after the other, as without drafts, until one is not the draft that the next row took it
-        for. What was written into memory for wrong drafts, the next pass writes over.
+        Each row of the pass gives the logits after one more draft. Tokens are selected one after
+        the other, as without drafts, until one differs from the next row's draft. The next pass
+        overwrites the keys and values of wrong drafts.
         """
         state, drafts_count = decoded.state, self.num_drafts
         length = state.lengths[0]
         drafts = prompt_lookup.find(_lookup(state), drafts_count)
-        # What a grammar leaves little choice in comes before what occurred earlier.
+        # Drafts of a grammar take precedence over earlier occurrences.
         by_grammar = calls.drafts(state.grammar, given.grammars)[0, :drafts_count]
         count = tf.reduce_sum(tf.cast(by_grammar >= 0, tf.int32))
         drafted = tf.where(count > 0, tf.maximum(by_grammar, 0), drafts.tokens)
@@ -266,7 +268,8 @@ class PoolDecoder:
         )
         first = decoded.records[:, 0, 0]
         lookup = prompt_lookup.with_hit(_lookup(decoded.state), drafts, tf.gather(first, step))
-        # The keys of the last token are not in memory yet; those of given logits are no pass's.
+        # The keys of the last token are not in memory yet; tokens of given logits belong to no
+        # pass.
         lengths = state.lengths + tf.where(branch > 0, brought, 0)
         state = decoded.state._replace(lookup=lookup, lengths=lengths)
         return step + brought, decoded._replace(state=state)

@@ -1,9 +1,9 @@
 """Prompt lookup: drafts of the next tokens, taken from where the last ones occurred before.
 
 Saxena's prompt lookup decoding, Hugging Face's `prompt_lookup_num_tokens`. Knows the tokens of a
-prompt and its text, and how often drafts were right lately. Must not know models or logits: whether
-a draft is right, the decoding loop finds out. All of it runs on the device. Axes: see
-`families.blocks`, with B = K = 1; T drafts.
+prompt and its text, and the hit rate of drafts. Must not know models or logits: the decoding loop
+verifies drafts. All of it runs on the device. Axes: see `families.blocks`, with B = K = 1; T
+drafts.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import tensorflow as tf
 from xla_backend.model.families.blocks import dynamic_update_slice
 
 LONGEST, SHORTEST = 3, 2
-"""Tokens that must have occurred before; of all places, one with the longest match is taken."""
+"""Lengths of a match, in tokens; the longest match is used."""
 NO_TOKEN = -1
 FIRST_HIT_RATE = 0.5
-"""Before anything is known of a text: its first draft is verified."""
+"""The hit rate of a new text: its first draft is verified."""
 MIN_HIT_RATE = 0.5
-"""From this rate on drafts are verified. A pass of four rows takes half as long again as one row,
-so half a further token must come of it on average; beside other programs it takes longer."""
+"""Hit rate from which drafts are verified. A pass of four rows takes 1.5 times as long as one row,
+so it must give half a further token on average; beside other programs it takes longer."""
 WEIGHT = 0.2
-"""That of the latest draft in the hit rate."""
+"""Weight of the latest draft in the hit rate (EMA)."""
 
 
 class Lookup(NamedTuple):
@@ -33,7 +33,7 @@ class Lookup(NamedTuple):
 
     Attributes:
         text: `[S]` int32, the tokens of the prompt and those that were generated, then `NO_TOKEN`s.
-        length: scalar int32, how many they are.
+        length: scalar int32, their number.
         hit_rate: scalar, how often the first draft was the next token lately, verified or not.
     """
 
@@ -63,8 +63,8 @@ class Drafts(NamedTuple):
     """Draft tokens.
 
     Attributes:
-        tokens: `[T]` int32. is_found: scalar bool, whether they mean anything.
-        verified: scalar int32, how many of them are worth a pass with more rows: all or none.
+        tokens: `[T]` int32. is_found: scalar bool, whether there was a match.
+        verified: scalar int32, how many of them to verify: all or none.
     """
 
     tokens: tf.Tensor

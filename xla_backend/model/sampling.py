@@ -1,9 +1,9 @@
 """From logits to a token: Hugging Face's logits processors, and sampling.
 
-Knows the logits of one step and the options as tensors. Everything is pure TensorFlow that XLA
-compiles, and nothing depends on Python values, so that no option ever retraces. Must not know
-models, caches or loops. Axes: B batch, V vocabulary; with beams, B counts the beams of all texts,
-as in Hugging Face's logits processors.
+Knows the logits of one step and the options as tensors. All of it is pure TensorFlow that XLA
+compiles; nothing depends on Python values, so no option ever retraces. Must not know models, caches
+or loops. Axes: B batch, V vocabulary; with beams, B counts the beams of all texts, as in Hugging
+Face's logits processors.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def are_ends(tokens: tf.Tensor, controls: Controls) -> tf.Tensor:
 def where_sampling(
     controls: Controls, sampled: Callable[[], Any], greedy: Callable[[], Any]
 ) -> Any:
-    """Takes from the nests of tensors `[B, ...]` the first for texts that sample, else the second.
+    """Selects from two nests of `[B, ...]`: the first for texts that sample, else the second.
 
     While no text samples, only the second is computed.
     """
@@ -186,7 +186,7 @@ def where_sampling(
 def adjust(
     scores: tf.Tensor, prompted: tf.Tensor, counts: tf.Tensor, step: tf.Tensor, controls: Controls
 ) -> tf.Tensor:
-    """What the options add to or take from scores, before temperature and filters.
+    """Scores with penalties, bias and minimum length, before temperature and filters.
 
     In this order: Hugging Face's `RepetitionPenaltyLogitsProcessor` (CTRL, arXiv:1909.05858), which
     divides the positive scores of tokens that already occurred and multiplies the negative ones;

@@ -1,4 +1,4 @@
-"""`Selection`: the next token of each text, from logits, with what is reported of it.
+"""`Selection`: the next token of each text, from logits, with its record.
 
 Knows a model's suppressed tokens and how greedy search and sampling choose. Must not know models,
 beams or loops. Axes: see `families.blocks`.
@@ -103,9 +103,9 @@ class Selection:
             counts: `[B, V]` int32, how often each token was generated.
             step: int32, the number of a text's tokens so far: scalar, or `[B]`.
             controls: the options.
-            constrain: takes from scores what a grammar forbids, before all options. Records are of
-                what the model would have said.
-            is_constrained: scalar bool, whether it takes anything; None if it never does.
+            constrain: masks what a grammar forbids, before all options. Records have the model's
+                own scores.
+            is_constrained: scalar bool, whether it masks anything; None if it never does.
             last: `[B]` int32, the last token of each text, for timestamps.
 
         Returns:
@@ -149,7 +149,7 @@ class Selection:
 def _forbidden(
     logits: tf.Tensor, allowed: tf.Tensor, token: tf.Tensor, logprob: tf.Tensor, top: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The last two fields of records: what a grammar took from `logits`, leaving `allowed`.
+    """The last two fields of records: what a grammar masked in `logits`, leaving `allowed`.
 
     Args:
         logits, allowed: `[B, V]`. token, logprob: `[B]`, of one token. top: `[B, A]`, top tokens.

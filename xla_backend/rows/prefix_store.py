@@ -1,8 +1,8 @@
 """`PrefixStore`: blocks of cached prefixes on disk, which survive a restart.
 
 Knows files, their names, sizes and permissions. Must not know models, nor what the bytes of a block
-mean. A separate thread writes the files, which only the user can read (modes 0700 and 0600); a
-damaged or foreign file is ignored.
+mean. A separate thread writes the files, which only the user can read (modes 0700 and 0600).
+Damaged and other files are ignored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PrefixStore:
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self._waiting: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in folder.glob("*-*.[0-9]*"):  # left half written by a process that was killed
+        for left in folder.glob("*-*.[0-9]*"):  # incomplete: its process was killed
             if not Path(f"/proc/{left.suffix[1:]}").exists():
                 left.unlink(missing_ok=True)
         found = [(path.stat(), path) for path in folder.glob(f"*-*{SUFFIX}")]
@@ -77,12 +77,9 @@ class PrefixStore:
         found = self._read(name, "tokens")
         return () if found is None else tuple(found.tolist())
 
-    def load(self, name: str, size: int) -> np.ndarray | None:
-        """A block's bytes; None if its file cannot be read or has another size."""
-        block = self._read(name, "block")
-        if block is None or block.nbytes != size:
-            return None
-        return block
+    def load(self, name: str) -> np.ndarray | None:
+        """A block's bytes; None if its file cannot be read."""
+        return self._read(name, "block")
 
     def flush(self) -> None:
         """Waits until all is written, and ends the writing thread."""

@@ -29,10 +29,10 @@ ROW_COUNTS = (1, 4, 8, 16)
 in one for two, because products skip unused rows; eight in one for 16 take 1.17 times as long."""
 MAX_ROWS = max(ROW_COUNTS)
 MAX_AT_ONCE = 4 * MAX_ROWS
-"""How many text requests an engine takes at once; those beyond its rows wait in it."""
+"""Bound on the text requests in an engine; those without a row wait in it."""
 
 CHUNK_S = 0.08
-"""Target duration of a chunk of text: short enough that text flows, long enough that the cost of a
+"""Target duration of a chunk of text: short enough for streaming, long enough that the cost of a
 call does not matter."""
 SHORT_CHUNK_S = 0.04
 """The same while a request waits for its first token."""
@@ -63,7 +63,7 @@ class Functions(Protocol):
         """Those for this number of rows, if they are in memory."""
 
     def make(self, rows: int, drafts: int = 0) -> None:
-        """Has those for this number of rows compiled in the background."""
+        """Queues those for this number of rows to be compiled in the background."""
 
 
 @dataclass(eq=False)
@@ -133,7 +133,7 @@ class RowScheduler:
         return seats
 
     def pause(self) -> None:
-        """Something else runs now: all rows wait."""
+        """All rows wait, because another request runs."""
         self._enter([], "queue")
 
     def round(self) -> list[Seat]:

@@ -1,5 +1,5 @@
-// What this browser keeps of its visitor's chats. Each conversation lies under an id of its own, so two
-// windows do not write over each other's; which one is open, and what is being written, is a window's.
+// The visitor's conversations in localStorage, each under its own id, so that two windows do not
+// overwrite each other's. The open conversation and the draft are stored per window.
 const CHAT = "xla-playground-chat-";
 const CHAT_HERE = "xla-playground-chat-here";
 const SALT = "xla-playground-visitor";
@@ -9,12 +9,12 @@ function noteHere(changes) {
   Object.assign(here, changes);
   allowed(() => sessionStorage.setItem(CHAT_HERE, JSON.stringify(here)));
 }
-// What was sent is a draft again where no answer comes before the page is loaded anew.
+// A sent message becomes a draft again if the page is reloaded before its answer.
 const keepDraft = (draft) => noteHere({ draft });
 function sending(values, [text, salt]) {
-  // While an answer is written another question is refused, and stays a draft.
+  // While an answer is generated another question is refused, and stays a draft.
   if (!document.querySelector("#chat :is(.busy, .caret)")) noteHere({ sent: values[text] });
-  // The page's own field of the salt is filled in once it is loaded, and this may be before.
+  // The page's salt field is filled only after loading, which may be later.
   return values.map((value, at) => (at === salt ? visitorSalt : value));
 }
 const keptChat = (chat) => allowed(() => localStorage.getItem(CHAT + chat), null) ?? "";
@@ -29,13 +29,13 @@ const chatBefore = () => [
   here.cut ? here.sent : "",
   here.cut ?? "",
 ];
-// The button below an answer that was cut presses Gradio's own.
+// The button below an interrupted answer presses Gradio's retry button.
 document.addEventListener("click", (event) => {
   const isRetry = event.target.closest?.(".chat-retry");
   if (isRetry) document.querySelector("#chat button[aria-label=Retry]").click();
 });
 
-// An answer is edited in its place: the button below it saves it, Escape leaves it as it was.
+// An answer is edited in place: the button below it saves the change, Escape cancels it.
 let edited = null; // which answer, and its new text, until Gradio's event fetches it
 const editedAnswer = () => JSON.stringify(edited);
 document.addEventListener("click", ({ target }) => {
@@ -61,7 +61,7 @@ document.addEventListener("click", ({ target }) => {
   button.textContent = "Save";
 });
 
-// Who may reuse whose keys and values: nobody can guess it.
+// The cache salt: a secret, so that only this browser reuses its prefixes.
 const visitorSalt = (() => {
   const drawn = crypto.getRandomValues(new Uint8Array(16));
   const salt = [...drawn].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -71,7 +71,7 @@ const visitorSalt = (() => {
   }, salt);
 })();
 
-// Keeps one, drops another, and tells which there are: as JSON texts, as they come and are kept.
+// Saves one conversation, deletes another, and lists all, as JSON texts.
 function keepChats(_, opened, removed) {
   const isKept = allowed(() => {
     const chat = JSON.parse(opened);
@@ -91,17 +91,17 @@ function keepChats(_, opened, removed) {
   return [JSON.stringify({ isKept, chats }), opened, removed];
 }
 
-// Another window has changed one.
+// Another window has changed a conversation.
 window.addEventListener("storage", ({ key }) => {
   if (key?.startsWith(CHAT)) document.getElementById("chats_are_new")?.click();
 });
 
-// Each answer's own text, as the model wrote it.
+// The text of each answer as the model wrote it.
 copyAtClick(".chat-copy", (button) =>
   button.closest("[data-testid]").querySelector("[data-text]").dataset.text,
 );
 
-// Gradio copies a question with the characters that keep its browser from reading markup in it.
+// Gradio copies a question with escaped markup.
 document.addEventListener("click", (event) => {
   const buttons = event.target.closest?.("#chat .message-buttons");
   const shown = buttons?.previousElementSibling?.querySelector("[data-testid=user]")?.textContent;

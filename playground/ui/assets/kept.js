@@ -1,13 +1,12 @@
-// What this browser keeps for its visitor besides Gradio's own state.
+// What is stored in the browser besides Gradio's state.
 //
-// The request that was being written, for a page that is loaded anew: by window, so two windows do not
-// write over each other.
+// The draft of the request, per window, for a reload of the page.
 const REQUEST = "xla-playground-request";
 const writtenBefore = allowed(() => sessionStorage.getItem(REQUEST), null) ?? "";
 const arrived = performance.getEntriesByType("navigation")[0]?.type;
-// A link in the address of a page that is loaded anew, or come back to, was followed before.
+// A link in the address was already used when the page is reloaded or returned to.
 const requestBefore = () => [writtenBefore, arrived === "reload" || arrived === "back_forward", cutBefore];
-// A text that is being written when the page is left stays, as far as it has come.
+// A text that is being generated when the page is left is stored as far as it is complete.
 const CUT = "xla-playground-cut";
 const cutBefore = allowed(() => sessionStorage.getItem(CUT), null) ?? "";
 addEventListener("pagehide", () => {
@@ -18,7 +17,7 @@ addEventListener("pagehide", () => {
   noteHere({ cut: answer?.querySelector("[data-text]")?.dataset.text ?? "" });
 });
 let isFilledIn = false; // What the page starts with nobody has written.
-// `places` are those of whether the seed is held, and of the settings in their order.
+// `places`: the indices of the held-seed switch and of the settings, in order.
 function keepRequest(values, places) {
   const [holds, ...settings] = places.map((place) => values[place]);
   const written = JSON.stringify(settingsOf(SETTINGS, settings, holds));
@@ -27,8 +26,8 @@ function keepRequest(values, places) {
   return values;
 }
 
-// The visitor's runs. Each window tells the others of this browser what has changed: what it had and
-// what it has. Of equal lists nothing is told, so two windows come to an end.
+// The visitor's runs. Each window sends changes to the browser's other windows, with the list before
+// and after. Equal lists are not sent, so that two windows do not echo forever.
 const otherWindows = "BroadcastChannel" in window ? new BroadcastChannel("xla-playground-runs") : null;
 let ownRuns = null;
 const news = []; // of other windows, until Gradio's event fetches it
@@ -40,7 +39,7 @@ function tellRuns(runs) {
   for (const mode of ["runs", "statistics"]) delete seen[mode];
   showNews();
 }
-// Gradio keeps the runs, and tells only the console where the browser has no room for them.
+// Gradio stores the runs, and reports a full localStorage only to the console.
 const setItem = Storage.prototype.setItem;
 Storage.prototype.setItem = function (name, value) {
   try {

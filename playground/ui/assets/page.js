@@ -1,10 +1,9 @@
-// Gradio's page asks every event about every component, and each time Svelte notes what was read: a
-// third of a visit's script time. Svelte leaves objects of a class of their own alone, and the list of
-// events never changes.
+// Gradio asks every event about every component, and Svelte notes each reading: a third of a visit's
+// script time. It leaves objects of a class of their own alone, and the list of events never changes.
 const { dependencies = [] } = window.gradio_config ?? {};
 for (const each of [dependencies, ...dependencies])
   Object.setPrototypeOf(each, Object.create(Object.getPrototypeOf(each)));
-// The button that each mode is for, the notice beside it, and the result that it brings.
+// The main button of each mode, the notice beside it, and its result.
 const RESULTS = {
   generate: ["#notice", "#story :is(.story, .decisions)"],
   sides_run: ["#sides_notice", "#left_result .story"],
@@ -17,11 +16,10 @@ const RESULTS = {
   functions_run: ["#functions_notice", "#functions_report .verdict"],
 };
 
-// A script that does not arrive, or stumbles while it builds the page, leaves a page without some of
-// its parts, or one that hears no answer. Then it is loaded anew: once, so that what is broken for
-// good does not turn in circles.
+// If a script is missing or fails while it builds the page, parts of the page are missing or get no
+// answers. Then the page is reloaded, but only once, so that a permanent fault does not loop.
 const isBuilt = () => document.querySelector("#modes .tabitem .card") !== null;
-// Every page asks at its start what the engine does.
+// Every page requests the engine's status at its start.
 const isAnswered = () => document.querySelector("#status .status") !== null;
 const wasLoadedAnew = performance.getEntriesByType("navigation")[0]?.type === "reload";
 let stands = false;
@@ -33,15 +31,15 @@ function loadAnew() {
 window.addEventListener("error", loadAnew);
 window.addEventListener("unhandledrejection", loadAnew);
 
-// Each mode of a place has an address. One that the visitor turns to is added to the browser's history;
-// Back and Forward turn to the mode of the address that they bring, and add nothing.
+// Each mode has an address. Opening one adds it to the browser's history; Back and Forward open the
+// mode of their address, and add nothing.
 function modeOfAddress() {
   const address = new URLSearchParams(location.search);
   const isRequest = SETTINGS.some((name) => address.has(name));
   return MODES.get(address.get("tab")) ?? (isRequest ? "playground" : "start");
 }
 let modeInSight = "";
-// Returns the mode that the address names, marked in the links.
+// Returns the mode of the address, and marks its link.
 function showPlace() {
   const mode = modeOfAddress();
   const place = PLACES[mode];
@@ -51,15 +49,15 @@ function showPlace() {
     if (link.dataset.place === place) link.setAttribute("href", here); // It leads back to where one was.
     if (link.getAttribute("href") === here) link.ariaCurrent = link.dataset.place ? "true" : "page";
     else link.ariaCurrent = null;
-    // On a phone the modes of a place stand in one line, which scrolls.
+    // On a phone the modes of a place are in one scrolling line.
     if (link.ariaCurrent === "page") link.parentElement.scrollLeft = link.offsetLeft - 60;
   }
   return mode;
 }
 showPlace();
 const opened = new Set();
-// Gradio notes at every message of an event what state it is in, at each component that was ever an
-// event's input, and copies all properties of these: 20 ms. Nothing here shows such a state.
+// At every message of an event, Gradio sets its state at each component that was ever an event's
+// input, and copies all their properties: 20 ms. Nothing here shows that state.
 async function noteNoStates() {
   const scripts = performance.getEntriesByType("resource").map(({ name }) => name);
   const tracker = scripts.find((name) => /\/statustracker-[^/]*\.js$/.test(name));
@@ -67,8 +65,7 @@ async function noteNoStates() {
   const states = parts.find((part) => part.prototype?.resolve_args);
   if (states) states.prototype.resolve_args = () => [];
 }
-// Returns an update in Gradio's own form for each part of the mode: none is visible until it is opened
-// for the first time.
+// Returns a Gradio update for each part of a mode; none is visible until the mode is first opened.
 function cameInSight(mode, visible) {
   if (!opened.size) noteNoStates();
   modeInSight = mode;
@@ -78,7 +75,7 @@ function cameInSight(mode, visible) {
   else look(); // The page has come up with this mode: it need not wait for the next second.
   return updates.map((update) => ({ __type__: "update", ...update }));
 }
-// Updates of the lists of models: those of the mode in sight take what was chosen elsewhere, once.
+// Updates of the lists of models: those of the visible mode take the model chosen elsewhere, once.
 let lastChosen = "";
 const haveTaken = new Set();
 function chosenModels(chosen, modes) {
@@ -106,7 +103,7 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   turnTo(new URLSearchParams(link.search).get("tab"));
 });
-// Runs the request of the Playground, which may have to be built first.
+// Runs the Playground's request; the Playground may have to be built first.
 function generateInPlayground() {
   turnTo("playground");
   const press = () => {
@@ -117,8 +114,8 @@ function generateInPlayground() {
   setTimeout(press, 0);
 }
 
-// Keyboard: Ctrl/Cmd+Enter runs what the mode in sight is for, Esc stops it. Buttons keep their own
-// rules: a disabled one ignores it.
+// Keyboard: Ctrl/Cmd+Enter presses the visible mode's main button, Esc its stop button. A disabled
+// button ignores it.
 document.addEventListener("keydown", (event) => {
   const press = (...ids) => {
     const buttons = ids.map((id) => document.getElementById(id));
@@ -140,18 +137,18 @@ document.addEventListener("keydown", (event) => {
 
 document.addEventListener("click", (event) => {
   const panel = document.getElementById("shortcuts");
-  // Beside the panel is the panel's own backdrop.
+  // Outside the panel is its backdrop.
   if (event.target === panel) panel.close();
   if (event.target.closest("#shortcuts_open")) panel.showModal();
 });
 
-// Copies a text; returns whether the browser let it.
+// Copies a text; returns whether the browser allowed it.
 async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Where the connection is not encrypted there is no clipboard: the older way.
+    // Without HTTPS there is no clipboard API: use the older way.
     const field = document.createElement("textarea");
     field.value = text;
     document.body.append(field);
@@ -162,10 +159,10 @@ async function copied(text) {
   }
 }
 
-// The word on a button once a text was to be copied.
+// The label of a button after copying.
 const copiedOrNot = async (text) => ((await copied(text)) ? "Copied" : "The browser forbids it");
 
-// Answers come and go: all of their buttons that copy share one listener.
+// Answers are added and removed, so all copy buttons share one listener.
 function copyAtClick(buttons, textOf) {
   document.addEventListener("click", async (event) => {
     const button = event.target.closest?.(buttons);
@@ -174,7 +171,7 @@ function copyAtClick(buttons, textOf) {
 }
 copyAtClick(".copied-code button", (button) => button.nextElementSibling.textContent);
 
-// A change may be told after the answer to the press that followed it: what that answer says stays.
+// A change event may come after the answer to the press that followed it; that answer's notice stays.
 let wasPressed = false;
 for (const kind of ["input", "keydown", "click"]) {
   document.addEventListener(kind, (event) => {
@@ -184,9 +181,8 @@ for (const kind of ["input", "keydown", "click"]) {
 }
 const keptNotice = (shown) => (wasPressed ? shown : "");
 
-// On a narrow screen the result begins below the fold: bring it into sight, its card from the top
-// where all cards stand below each other, unless the request was refused, for then the reason
-// beside the button is what matters.
+// On a narrow screen the result is below the fold: scroll to it (to the top of its card if cards are
+// stacked), unless the request was refused, because then the reason is beside the button.
 document.addEventListener("click", (event) => {
   const button = event.target.closest(Object.keys(RESULTS).map((id) => "#" + id).join());
   if (!button) return;
@@ -201,7 +197,7 @@ document.addEventListener("click", (event) => {
   }, 400);
 });
 
-// What went wrong may be told when the result, or something else, is in sight.
+// An error may arrive while the result, or another part, is visible.
 let told = null;
 function showProblem() {
   const notices = Object.values(RESULTS).map(([notice]) => `${notice} .problem`);
@@ -210,9 +206,9 @@ function showProblem() {
   told = problem;
 }
 
-// Gradio leaves a box of code that scrolls out of the keyboard's reach, and buttons in what it calls a
-// list. It says that the page is in the browser's language, which is that
-// of its own few words: a browser would then not offer to translate all the others.
+// Fixes Gradio's accessibility: code boxes that scroll get the keyboard's focus, and buttons are not
+// a list. Gradio also sets the page's language to the browser's, so that browsers would not offer to
+// translate it.
 new MutationObserver(() => {
   showProblem();
   tellPhase();
@@ -221,7 +217,7 @@ new MutationObserver(() => {
   document.querySelector("#chat .examples[role=list]")?.removeAttribute("role");
 }).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["lang"] });
 
-// Clocks and bars of what is under way go on between two answers of the server.
+// Clocks and progress bars continue between two answers of the server.
 const begun = new WeakMap();
 setInterval(() => {
   for (const shown of document.querySelectorAll("[data-spent]")) {
@@ -229,7 +225,7 @@ setInterval(() => {
     const spent = (performance.now() - begun.get(shown)) / 1000;
     const whole = Math.floor(spent);
     const { expected } = shown.dataset;
-    // A bar is never full before what it stands for is over.
+    // A bar is never full before its work has ended.
     const share = Math.min(97, (100 * spent) / expected);
     if (expected) shown.firstElementChild.style.width = `${share}%`;
     if (expected) shown.ariaValueNow = share.toFixed();
@@ -237,7 +233,7 @@ setInterval(() => {
   }
 }, 250);
 
-// What becomes of this visitor's run is told where its result will stand, too.
+// The phase of this visitor's run is also shown in the place of its result.
 let toldPhase = "";
 function tellPhase() {
   const { said, more, share } = document.getElementById("phase")?.dataset ?? {};
@@ -256,8 +252,8 @@ function tellPhase() {
   }
 }
 
-// Looks once a second, while the page is in sight, whether there is anything new to show; only then
-// do Gradio's events ask for it, and of the mode in sight alone: each costs the browser a tenth of a
+// While the page is visible, checks once a second whether there is anything new to show; only then,
+// and only for the visible mode, Gradio's events request it: each costs the browser a tenth of a
 // second.
 const seen = {};
 let marks = {};
@@ -265,7 +261,7 @@ function showNews() {
   const { status, offered, engine } = marks;
   for (const [what, mark] of Object.entries({ status, offered, [modeInSight]: engine })) {
     const button = document.getElementById(`${what}_is_new`);
-    // Where the server cannot be asked for marks, a mode is filled once.
+    // If the server has no marks, a mode is filled once.
     const isKnown = what in seen && (mark === undefined || seen[what] === mark);
     if (!button || isKnown) continue;
     seen[what] = mark;
@@ -278,7 +274,7 @@ async function look() {
   if (document.hidden || isLooking) return;
   isLooking = true;
   const root = window.gradio_config?.root ?? "";
-  // Gradio itself tells of a connection that is lost; a proxy may answer with a page of its own.
+  // Gradio itself reports a lost connection; a proxy may answer with its own page.
   marks = await fetch(`${root}/changes`, { cache: "no-store" })
     .then((answer) => (answer.ok ? answer.json() : {}))
     .catch(() => ({}));
@@ -288,8 +284,8 @@ async function look() {
 setInterval(look, 1000);
 document.addEventListener("visibilitychange", look);
 
-// Gradio's panel about the API asks for the tools of agents where there are none, too: the console
-// would show a mistake, and any other answer would be taken for tools.
+// Gradio's API panel requests MCP tools even if there are none; without this answer the console would
+// show an error.
 const send = window.fetch;
 window.fetch = (address, ...options) =>
   String(address).endsWith("/gradio_api/mcp/schema") && !window.gradio_config?.mcp_server

@@ -1,4 +1,4 @@
-// A request as settings by their names, as a link, a preset and a page that is loaded anew have it.
+// A request as settings by name: the form of links, presets and drafts.
 function settingsOf(names, values, holdsSeed) {
   const settings = {};
   names.forEach((name, i) => {
@@ -7,13 +7,13 @@ function settingsOf(names, values, holdsSeed) {
     const isLeftOut = value === null || value === undefined || (value === "" && setting !== "prompt");
     const isUsual = (value === false && setting !== "exact_key") || (setting === "answer_as" && value === "Text");
     if (isLeftOut || isUsual || (setting === "seed" && !holdsSeed)) return;
-    // A folder's path is the server's: its last part is the model's name everywhere.
+    // A folder's path is private to the server: its last part is the model's name.
     settings[name] = setting === "model" ? value.replace(/^\/.*\//, "") : value;
   });
   return settings;
 }
 
-// A sentence as the page's notices have it.
+// A sentence as a notice.
 function noticed(sentence, kind = "calm") {
   const shown = document.createElement("div");
   shown.className = `notice ${kind}`;
@@ -22,16 +22,16 @@ function noticed(sentence, kind = "calm") {
   return shown.outerHTML;
 }
 
-// The clipboard is only open to code that directly follows a click. Longer links not every server
-// and proxy accepts.
+// The clipboard is only available directly after a click. Some servers and proxies refuse longer
+// links.
 const LONGEST = 8000;
 async function copyLink(tab, names, values, runs) {
   const settings = settingsOf(names, values, true);
   if (settings.answer_as !== "Choice") delete settings.choices;
   const query = new URLSearchParams({ tab, ...settings });
   if (runs) query.set("run", "true");
-  // On Spaces this is the address of the page's frame, which opens the page without the frame. It is
-  // percent-encoded, so nothing in it can become markup.
+  // On Spaces this is the address of the page's frame. It is percent-encoded, so nothing in it can
+  // become markup.
   const link = `${location.origin}${location.pathname}?${query}`;
   if (link.length > LONGEST) {
     return noticed(
@@ -47,7 +47,7 @@ async function copyLink(tab, names, values, runs) {
   return noticed(`Link copied. It opens the page with these settings${runs ? " and runs them" : ""}.`);
 }
 
-// A visitor's presets, each under its name, so that two windows do not write over each other's.
+// A visitor's presets, each under its name, so that two windows do not overwrite each other's.
 const PRESET = "xla-playground-preset-";
 const NO_ROOM =
   "This browser has no room for more presets, or keeps nothing for this page. Export what you want to keep; " +
@@ -94,7 +94,7 @@ function exportPresets(file) {
   saveFile({ name: "xla-playground-presets.json", type: "application/json", text });
   return "";
 }
-// Those of a file; one whose name another one has gets a number.
+// The presets of a file; one with an existing name gets a number.
 function keepPresets(notice, imported) {
   const presets = JSON.parse(imported || "[]");
   const areKept = presets.every((preset) => {
@@ -121,7 +121,7 @@ function saveFile(file) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// An element with what it is made of.
+// An element with its children.
 function made(tag, properties = {}, ...parts) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...parts);
@@ -130,7 +130,7 @@ function made(tag, properties = {}, ...parts) {
 const field = (value, label, told) =>
   made("textarea", { value, ariaLabel: label, rows: 1, oninput: told });
 
-// The messages before the prompt; the component's value is their JSON.
+// The editor of messages before the prompt; the component's value is their JSON.
 function editMessages(element, props, watch, changed) {
   const rows = made("div", { className: "messages" });
   const add = made("button", { type: "button", textContent: "Add an earlier message" });
@@ -190,8 +190,8 @@ function editMessages(element, props, watch, changed) {
   });
 }
 
-// A field for each variable of the texts, and the one for the beginning of the answer, the last text,
-// where there is one; the component's value is a JSON object of theirs.
+// A field for each variable of the texts (the last text is the beginning of the answer, if any); the
+// component's value is a JSON object of their values.
 let drawVariables = () => {};
 let variableNames = [];
 function showVariables(texts, pattern) {

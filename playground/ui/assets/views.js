@@ -1,7 +1,7 @@
-// How the page is looked at: light or dark as the visitor's system has it, or as chosen here and kept;
-// and the presenter view, which its address says, so that it can be a bookmark.
+// The views of the page: light or dark, as the visitor's system or as chosen here and stored; and the
+// presenter view, which is in the address, so that it can be bookmarked.
 
-// A browser may forbid what a page wants to keep, in a frame above all; and it may be full.
+// A browser may forbid storage, above all in a frame, or it may be full.
 function allowed(what, otherwise) {
   try {
     return what();

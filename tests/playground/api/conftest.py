@@ -1,7 +1,5 @@
 """A page that is served for one module's tests, and OpenAI's own client for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import openai

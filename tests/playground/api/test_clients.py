@@ -1,7 +1,5 @@
 """What clients of other protocols send: OpenAI's responses, Anthropic's messages, llama.cpp's."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json
@@ -11,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from tests.playground.api_page import ApiPage, api_page
+from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import TOKENS_A_WORD, FakeTokenizer
 from xla_backend import Message
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
@@ -47,9 +45,7 @@ def test_a_response_goes_on_after_another(page: ApiPage, client: openai.OpenAI) 
     assert (options.max_new_tokens, options.temperature) == (7, 0.0)
 
 
-def test_an_answer_may_stand_in_the_input_by_its_item_s_id(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_an_answer_stands_in_the_input_by_its_id(page: ApiPage, client: openai.OpenAI) -> None:
     [item] = client.responses.create(model=MODEL, input="Hello").output
     reference: Any = {"type": "item_reference", "id": item.id}
     for said in (reference, item.model_dump()):
@@ -116,9 +112,7 @@ def test_a_response_is_streamed(client: openai.OpenAI) -> None:
         ({"n": 2}, "n"),
     ],
 )
-def test_what_is_wrong_with_a_response_is_said(
-    client: openai.OpenAI, changes: dict[str, Any], param: str
-) -> None:
+def test_wrong_responses(client: openai.OpenAI, changes: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.responses.create(model=MODEL, input="Hello", extra_body=changes)
     assert caught.value.param == param
@@ -212,21 +206,17 @@ FORM = {"type": "json_schema", "schema": SCHEMA}
 
 
 @pytest.mark.parametrize(
-    "asked", [{"output_config": {"format": FORM, "effort": "low"}}, {"output_format": FORM}]
+    ("path", "asked"),
+    [
+        ("messages", {"messages": HELLO, "output_config": {"format": FORM, "effort": "low"}}),
+        ("messages", {"messages": HELLO, "output_format": FORM, "thinking": {"type": "adaptive"}}),
+        ("responses", {"input": "a", "text": {"format": FORM | {"name": "a", "strict": True}}}),
+    ],
 )
-def test_a_message_follows_a_schema(page: ApiPage, asked: dict[str, Any]) -> None:
-    body = {"messages": HELLO, "thinking": {"type": "adaptive"}, **asked}
-    httpx.post(f"{page.api}/messages", json=body).raise_for_status()
+def test_an_answer_follows_a_schema(page: ApiPage, path: str, asked: dict[str, Any]) -> None:
+    httpx.post(f"{page.api}/{path}", json=asked).raise_for_status()
     [(_, _, options, _)] = page.backend.asked
     assert options.to_dict()["grammar"] == {"json_schema": SCHEMA}
-
-
-def test_the_key_may_come_as_anthropic_sends_it() -> None:
-    with api_page(password="sesame") as page:
-        url = f"{page.api}/messages"
-        for key, status in (("sesame", 200), ("open", 401)):
-            answer = httpx.post(url, json={"messages": HELLO}, headers={"x-api-key": key})
-            assert answer.status_code == status
 
 
 # --- both -----------------------------------------------------------------------------------------
@@ -253,9 +243,7 @@ def test_fields_of_a_chat_are_taken_too(page: ApiPage) -> None:
         ("responses", {"instructions": "Be brief.", "input": [{"role": "cook", "content": "a"}]}),
     ],
 )
-def test_an_error_tells_the_place_of_a_message_as_it_was_sent(
-    page: ApiPage, path: str, body: dict[str, Any]
-) -> None:
+def test_an_error_names_a_message_s_place(page: ApiPage, path: str, body: dict[str, Any]) -> None:
     error = httpx.post(f"{page.api}/{path}", json=body).json()["error"]
     assert error["message"].startswith("messages.0.role")
 
@@ -308,7 +296,7 @@ def test_others_go_on_while_a_prompt_is_tokenized(
 # --- llama.cpp's ----------------------------------------------------------------------------------
 
 
-def test_tokens_are_told_as_llama_cpp_and_vllm_do(page: ApiPage) -> None:
+def test_tokens_and_server_as_llama_cpp_has_them(page: ApiPage, client: openai.OpenAI) -> None:
     def ask(path: str, body: dict[str, Any]) -> dict[str, Any]:
         return httpx.post(f"{page.url}/{path}", json=body).json()
 
@@ -319,8 +307,6 @@ def test_tokens_are_told_as_llama_cpp_and_vllm_do(page: ApiPage) -> None:
     assert ask("detokenize", {"tokens": [0, 1]})["content"] == " there was"
     assert "content is missing" in ask("tokenize", {})["error"]["message"]
 
-
-def test_the_server_is_described_as_llama_cpp_does(page: ApiPage, client: openai.OpenAI) -> None:
     props = httpx.get(f"{page.url}/props").json()
     assert {"default_generation_settings", "total_slots", "chat_template"} <= set(props)
     page.backend.hold("end")

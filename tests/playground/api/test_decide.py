@@ -1,7 +1,5 @@
 """`/v1/decide` and `/v1/systemone`, in the shapes of Transformers 5.24's; the engine is made up."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

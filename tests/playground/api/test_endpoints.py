@@ -1,7 +1,5 @@
 """The public API, called as a program calls it; the engine is made up."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -68,12 +66,13 @@ def test_the_first_call_misses_and_the_second_hits(client: Client) -> None:
     assert second["new_tokens"] <= 25
     assert second["timing"]["compile_s"] == 0.0
 
-
-def test_the_answer_is_the_command_line_s_json(client: Client) -> None:
     answer = client.predict(prompt="The wind", max_new_tokens=7, api_name="/generate")
     assert set(answer) == set(GENERATED)
     assert answer["model"] == "gpt2-stories"
     assert set(answer["timing"]) == set(TIMES)
+
+    listed = {model["name"]: model for model in client.predict(api_name="/models")}
+    assert listed == {info.name: dataclasses.asdict(info) for info in MODELS}
 
 
 @pytest.mark.parametrize(
@@ -95,9 +94,7 @@ def test_the_answer_is_the_command_line_s_json(client: Client) -> None:
         ({"model": "/etc"}, "no model '/etc'"),
     ],
 )
-def test_a_mistake_is_answered_with_its_sentence(
-    client: Client, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_a_mistake_has_a_sentence(client: Client, arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AppError, match=sentence):
         client.predict(**{"prompt": "Once", **arguments}, api_name="/generate")
 
@@ -111,14 +108,12 @@ def test_a_mistake_is_answered_with_its_sentence(
         ({"model": "/etc"}, "no model '/etc'"),
     ],
 )
-def test_a_comparison_finds_mistakes_before_it_starts(
-    client: Client, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_a_comparison_s_mistakes(client: Client, arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AppError, match=sentence):
         client.predict(**{"prompt": "Once", **arguments}, api_name="/compare")
 
 
-def test_the_endpoints_say_what_they_take(client: Client) -> None:
+def test_the_endpoints_say_what_they_take_and_are_described(client: Client, site: ApiPage) -> None:
     described = client.view_api(return_format="dict", print_info=False)
     assert set(described["named_endpoints"]) == {f"/{name}" for name in ENDPOINTS}
     assert described["unnamed_endpoints"] == {}
@@ -153,8 +148,6 @@ def test_the_endpoints_say_what_they_take(client: Client) -> None:
         "language": "",
     }
 
-
-def test_the_endpoints_are_described(client: Client, site: ApiPage) -> None:
     described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     for name, endpoint in described.items():
         assert len(endpoint["description"]) > 30, name
@@ -171,9 +164,7 @@ def test_the_endpoints_are_described(client: Client, site: ApiPage) -> None:
         assert described[f"/{name}"]["description"] in methods["post"]["description"]
 
 
-def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(
-    site: ApiPage,
-) -> None:
+def test_the_description_tells_what_is_required_and_all_answers(site: ApiPage) -> None:
     """Of each answer that is not documented, `make fuzz` would say so."""
     paths = httpx.get(f"{site.url}/gradio_api/openapi.json").json()["paths"]
     needed = {
@@ -204,9 +195,7 @@ def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(
         assert reply.json()["detail"]
 
 
-def test_a_stream_grows_and_ends_with_what_generate_answers(
-    site: ApiPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_ends_as_generate_does(site: ApiPage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("playground.api.endpoints.BETWEEN_UPDATES_S", 0.0)
     *written, (last, [answer]) = events(site, "stream", prompt="The wind", model="t5-stories")
     growing = [" there", " there was", " there was a"]
@@ -232,11 +221,6 @@ def test_a_prediction_comes_true(client: Client) -> None:
         client.predict(prompt="x", num_beams=9, api_name="/predict")
 
 
-def test_the_models_are_the_command_line_s_json(client: Client) -> None:
-    listed = {model["name"]: model for model in client.predict(api_name="/models")}
-    assert listed == {info.name: dataclasses.asdict(info) for info in MODELS}
-
-
 def test_shapes_are_made_ahead(client: Client, site: ApiPage) -> None:
     sizes = {"padded_lengths": [3], "num_beams": [6], "max_new_tokens": [9, 16]}
     [shape] = client.predict(**sizes, api_name="/warm")
@@ -255,9 +239,7 @@ def test_shapes_are_made_ahead(client: Client, site: ApiPage) -> None:
         ({"model": "/etc"}, "no model '/etc'"),
     ],
 )
-def test_shapes_that_cannot_be_made_are_refused(
-    client: Client, changes: dict[str, Any], sentence: str
-) -> None:
+def test_impossible_shapes_refused(client: Client, changes: dict[str, Any], sentence: str) -> None:
     sizes = {"padded_lengths": [16], "num_beams": [1], "max_new_tokens": [16]}
     with pytest.raises(AppError, match=sentence):
         client.predict(**{**sizes, **changes}, api_name="/warm")
@@ -284,9 +266,7 @@ def test_a_recording_is_written_down(client: Client) -> None:
         ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 8192"),
     ],
 )
-def test_a_mistake_with_a_recording_is_answered_with_its_sentence(
-    client: Client, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_a_recording_s_mistakes(client: Client, arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(AppError, match=sentence):
         client.predict(recording=handle_file(RECORDING), **arguments, api_name="/transcribe")
 
@@ -308,7 +288,7 @@ def test_not_even_as_if_they_had_been_uploaded(site: ApiPage) -> None:
 
 
 def events(site: ApiPage, endpoint: str, **parameters: Any) -> list[tuple[str, Any]]:
-    """As the README does it with curl: one call to ask, one to read the events and their data."""
+    """As with curl: one call to ask, one to read the events and their data."""
     asked = httpx.post(
         f"{site.url}/gradio_api/call/v2/{endpoint}",
         content=json.dumps(parameters),  # httpx would refuse half a surrogate pair
@@ -325,18 +305,12 @@ def over_http(site: ApiPage, endpoint: str, **parameters: Any) -> tuple[str, Any
     return events(site, endpoint, **parameters)[-1]
 
 
-def test_named_parameters_over_plain_http(site: ApiPage) -> None:
+def test_odd_requests_over_plain_http_are_answered(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="The wind", max_new_tokens=7)
     assert event == "complete"
     assert data[0]["new_tokens"] >= 1
-
-
-def test_lone_surrogates_are_no_accident(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="a \ud800 b", max_new_tokens=7)
     assert event == "complete" or "prompt" in json.dumps(data).lower()
-
-
-def test_a_megabyte_of_text_is_refused_in_words(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="word " * 210_000, max_new_tokens=7)
     assert event == "error"
     assert "The prompt has 1,050,000 bytes; at most 65,536 are allowed" in json.dumps(data)

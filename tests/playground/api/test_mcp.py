@@ -1,7 +1,5 @@
 """The endpoints as tools for agents, called by an MCP client over HTTP."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import importlib.util
@@ -42,7 +40,9 @@ async def _ask(url: str, calls: list[tuple[str, dict[str, Any]]]) -> tuple[list[
         return tools, [await session.call_tool(name, values) for name, values in calls]
 
 
-def test_an_agent_finds_the_tools_and_calls_them(url: str) -> None:
+def test_an_agent_finds_the_tools_and_calls_them_where_the_packages_are(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = {"prompt": "Once upon a time", "max_new_tokens": 5}
     calls = [("generate", asked), ("predict", asked), ("models", {})]
     tools, answers = asyncio.run(_ask(url, [*calls, ("generate", {**asked, "prompt": " "})]))
@@ -67,10 +67,6 @@ def test_an_agent_finds_the_tools_and_calls_them(url: str) -> None:
     assert answers[3].isError
     assert "The prompt is empty" in answers[3].content[0].text
 
-
-def test_without_the_packages_one_sentence_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         flags_from(["--mcp"])

@@ -1,7 +1,5 @@
 """OpenAI's protocol at `/v1`, asked by OpenAI's own client; the engine is made up."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import io
@@ -38,12 +36,17 @@ CHAT: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 16}
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_models_are_those_of_the_page(client: openai.OpenAI) -> None:
+def test_models_are_those_of_the_page_and_others_are_not_found(client: openai.OpenAI) -> None:
     assert {model.id for model in client.models.list()} == {info.name for info in MODELS}
     one = client.models.retrieve("openai-community/gpt2")
     assert (one.id, one.object, one.owned_by) == ("openai-community/gpt2", "model", "hub")
     with pytest.raises(openai.NotFoundError, match="There is no model 'none'"):
         client.models.retrieve("none")
+
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(**{**CHAT, "model": "none"})
+    error: Any = caught.value.body
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
 
 
 def test_a_chat_is_answered_and_counted(page: ApiPage, client: openai.OpenAI) -> None:
@@ -192,7 +195,7 @@ def test_prompt_lookup_is_asked_for_and_told(page: ApiPage, client: openai.OpenA
         )
 
 
-def test_nothing_asked_is_openai_s_default(page: ApiPage, client: openai.OpenAI) -> None:
+def test_without_options_openai_s_defaults_hold(page: ApiPage, client: openai.OpenAI) -> None:
     client.completions.create(model=MODEL, prompt="Once")
     client.completions.create(model=MODEL, prompt="Once")
     client.completions.create(model=MODEL, prompt="Once", extra_body={"num_beams": 2})
@@ -201,10 +204,11 @@ def test_nothing_asked_is_openai_s_default(page: ApiPage, client: openai.OpenAI)
     assert one.seed != other.seed
     assert beams.temperature == 0.0
 
+    answer = client.completions.create(model=MODEL, prompt=["Once"] * 20)
+    assert len(answer.choices) == 20
 
-def test_a_model_is_sampled_as_its_makers_say_unless_asked_otherwise(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+
+def test_a_model_is_sampled_as_its_makers_say(page: ApiPage, client: openai.OpenAI) -> None:
     sampling = {"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.1}
     page.backend.known = [dataclasses.replace(MODELS[0], sampling=sampling)]
     client.completions.create(model=MODEL, prompt="Once")
@@ -222,18 +226,14 @@ def test_a_model_is_sampled_as_its_makers_say_unless_asked_otherwise(
     assert params | sampling == params
 
 
-def test_a_folder_has_the_name_that_the_page_shows_and_its_path_stays_here(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_a_folder_has_a_name_and_its_path_stays_here(page: ApiPage, client: openai.OpenAI) -> None:
     page.backend.known = [dataclasses.replace(MODELS[0], name="/srv/my-model", source="folder")]
     assert [model.id for model in client.models.list()] == ["my-model"]
     client.completions.create(model="my-model", prompt="Once")
     assert page.backend.asked[-1][0] == "/srv/my-model"
 
 
-def test_several_texts_are_runs_with_seeds_of_their_own(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_several_texts_have_seeds_of_their_own(page: ApiPage, client: openai.OpenAI) -> None:
     answer = client.completions.create(
         model=MODEL, prompt=["Once upon", "One"], n=3, seed=2**31 - 2, max_tokens=16
     )
@@ -262,15 +262,13 @@ def test_a_prompt_is_text_or_token_ids(
     assert {str(each) for _, each, _, _ in page.backend.asked} == {str(each) for each in asked}
 
 
-def test_logprobs_of_a_chat(client: openai.OpenAI) -> None:
+def test_logprobs_come_in_the_form_of_each_address(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(**CHAT, logprobs=True, top_logprobs=3)
     tokens = answer.choices[0].logprobs.content
     assert [token.token for token in tokens] == [" there", " was", " a"]
     assert bytes(tokens[0].bytes) == b" there"
     assert tokens[0].logprob == -0.5
 
-
-def test_logprobs_of_a_completion(client: openai.OpenAI) -> None:
     [choice] = client.completions.create(model=MODEL, prompt="Once", logprobs=2).choices
     assert choice.logprobs.tokens == [" there", " was", " a"]
     assert choice.logprobs.text_offset == [0, 6, 10]
@@ -298,19 +296,12 @@ def test_a_completion_may_begin_with_its_prompt(client: openai.OpenAI) -> None:
 
 
 @pytest.mark.parametrize(("logprobs", "told"), [(False, None), (True, 1), (0, 0)])
-def test_logprobs_of_a_completion_may_be_a_truth_value(
-    page: ApiPage, logprobs: Any, told: int | None
-) -> None:
+def test_logprobs_may_be_a_truth_value(page: ApiPage, logprobs: Any, told: int | None) -> None:
     body = {"model": MODEL, "prompt": "Once", "logprobs": logprobs}
     said = httpx.post(f"{page.api}/completions", json=body).json()["choices"][0]["logprobs"]
     assert (said is None) == (told is None)
     if told:
         assert {len(each) for each in said["top_logprobs"]} == {told}
-
-
-def test_twenty_prompts_are_taken_at_once(client: openai.OpenAI) -> None:
-    answer = client.completions.create(model=MODEL, prompt=["Once"] * 20)
-    assert len(answer.choices) == 20
 
 
 @pytest.mark.parametrize(
@@ -325,9 +316,7 @@ def test_messages_come_in_any_order(page: ApiPage, client: openai.OpenAI, turns:
 
 
 @pytest.mark.parametrize("content", ["", None, []])
-def test_an_answer_of_before_may_be_empty(
-    page: ApiPage, client: openai.OpenAI, content: Any
-) -> None:
+def test_an_earlier_answer_may_be_empty(page: ApiPage, client: openai.OpenAI, content: Any) -> None:
     messages: Any = [*HELLO, {"role": "assistant", "content": content}, *HELLO]
     client.chat.completions.create(model=MODEL, messages=messages)
     assert page.backend.asked[0][1][1] == Message("assistant", "")
@@ -355,9 +344,7 @@ def test_an_answer_that_was_begun_goes_on(page: ApiPage, client: openai.OpenAI) 
         {"chat_template_kwargs": {}, "stop_token_ids": [], "grammar": ""},
     ],
 )
-def test_fields_that_ask_for_nothing_are_taken(
-    client: openai.OpenAI, changes: dict[str, Any]
-) -> None:
+def test_fields_that_ask_nothing_are_taken(client: openai.OpenAI, changes: dict[str, Any]) -> None:
     assert client.chat.completions.create(**CHAT, extra_body=changes).choices
 
 
@@ -449,9 +436,7 @@ def test_logprobs_come_with_their_text(page: ApiPage, client: openai.OpenAI) -> 
         assert parts == getattr(whole, name)
 
 
-def test_texts_that_are_streamed_side_by_side_stay_apart(
-    page: ApiPage, client: openai.OpenAI
-) -> None:
+def test_texts_streamed_side_by_side_stay_apart(page: ApiPage, client: openai.OpenAI) -> None:
     page.backend.words = tuple(f" {number}" for number in range(40))
     texts = {0: "", 1: "", 2: ""}
     for event in client.chat.completions.create(**CHAT, n=3, stream=True):
@@ -561,19 +546,7 @@ def test_a_form_is_asked_for_as_other_servers_have_it(
     assert [options.to_dict()["grammar"] for _, _, options, _ in page.backend.asked] == [form, form]
 
 
-def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> None:
-    form = {"format": {"type": "json_schema"} | NAMED}
-    client.responses.create(model=MODEL, input="a", text=form)  # type: ignore[call-overload]
-    output = {"type": "json_schema", "schema": SCHEMA}
-    body = {"model": MODEL, "messages": HELLO, "max_tokens": 9, "output_format": output}
-    assert httpx.post(f"{client.base_url}messages", json=body).status_code == 200
-    forms = [options.to_dict()["grammar"] for _, _, options, _ in page.backend.asked]
-    assert forms == [{"json_schema": SCHEMA}] * 2
-
-
-def test_others_are_answered_while_a_grammar_is_checked(
-    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, goes_on = threading.Event(), threading.Event()
 
     def check(grammar: Grammar) -> None:
@@ -686,9 +659,7 @@ def test_what_is_wrong_is_said_and_where(
         ({"best_of": 3}, "best_of is not supported"),
     ],
 )
-def test_what_is_wrong_with_a_completion_is_said(
-    client: openai.OpenAI, changes: dict[str, Any], reported: str
-) -> None:
+def test_wrong_completions(client: openai.OpenAI, changes: dict[str, Any], reported: str) -> None:
     with pytest.raises(openai.BadRequestError, match=reported):
         client.completions.create(**{"model": MODEL, "prompt": "Once", **changes})
 
@@ -703,20 +674,11 @@ def test_what_is_wrong_with_a_completion_is_said(
         ({"model": "gpt2-stories"}, "takes text"),
     ],
 )
-def test_what_is_wrong_with_a_transcription_is_said(
-    client: openai.OpenAI, fields: dict[str, Any], reported: str
-) -> None:
+def test_wrong_transcriptions(client: openai.OpenAI, fields: dict[str, Any], reported: str) -> None:
     with RECORDING.open("rb") as file, pytest.raises(openai.BadRequestError, match=reported):
         client.audio.transcriptions.create(
             **{"model": "openai/whisper-tiny", "file": file, **fields}
         )
-
-
-def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
-        client.chat.completions.create(**{**CHAT, "model": "none"})
-    error: Any = caught.value.body
-    assert (error["code"], error["param"]) == ("model_not_found", "model")
 
 
 @pytest.mark.parametrize(
@@ -871,6 +833,10 @@ def test_the_key_is_the_password() -> None:
     with api_page(password="sesame") as page:
         right = openai.OpenAI(base_url=page.api, api_key="sesame", max_retries=0)
         assert right.chat.completions.create(**CHAT).choices
+        for key, status in (("sesame", 200), ("open", 401)):  # as Anthropic's clients send it
+            headers = {"x-api-key": key}
+            answer = httpx.post(f"{page.api}/messages", json={"messages": HELLO}, headers=headers)
+            assert answer.status_code == status
         wrong = right.with_options(api_key="open")
         with pytest.raises(openai.AuthenticationError) as caught:
             wrong.models.list()

@@ -1,7 +1,5 @@
 """Tools at `/v1`, asked by OpenAI's own client and as Anthropic's asks; the engine is made up."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -181,9 +179,7 @@ def test_a_model_that_is_not_there_yet_is_loaded_first(
         ("responses", {"input": "a", "tool_choice": {"type": "function", "name": 5}}),
     ],
 )
-def test_malformed_tools_are_an_error_of_the_request(
-    page: ApiPage, path: str, body: dict[str, Any]
-) -> None:
+def test_malformed_tools_are_refused(page: ApiPage, path: str, body: dict[str, Any]) -> None:
     answer = httpx.post(f"{page.api}/{path}", json={"messages": RAIN, "tools": TOOLS, **body})
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["message"].endswith(".")
@@ -193,9 +189,7 @@ def test_malformed_tools_are_an_error_of_the_request(
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_response_calls_and_is_told_the_result(
-    page: ApiPage, client: openai.OpenAI, is_streamed: bool
-) -> None:
+def test_a_response_calls_a_tool(page: ApiPage, client: openai.OpenAI, is_streamed: bool) -> None:
     has_called(page, "Wait.\n")
     tool: Any = {"type": "function", **FORECAST, "strict": True}
     choice: Any = {"type": "function", "name": "forecast"}

@@ -1,7 +1,5 @@
 """Links and presets that carry a request: what is read from them, and what is not."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.context.draft import SETTINGS, Draft, by_side, messages_in, read
@@ -160,9 +158,7 @@ def test_what_a_draft_does_not_name_is_empty_in_a_request_of_its_own() -> None:
         ("variables", '{"name": 1}', "variables must be a JSON object of texts"),
     ],
 )
-def test_unusable_settings_are_named_and_the_rest_is_used(
-    name: str, text: str, sentence: str
-) -> None:
+def test_unusable_settings_are_named_the_rest_is_used(name: str, text: str, sentence: str) -> None:
     link = the_link(**{"prompt": "Once", "top_k": "5", name: text})
     assert len(link.problems) == 1
     assert sentence in problem(link)
@@ -171,22 +167,13 @@ def test_unusable_settings_are_named_and_the_rest_is_used(
     assert len(problem(link)) < 300
 
 
-def test_a_link_without_stop_strings_sets_none() -> None:
+def test_a_link_says_what_it_sets_and_what_was_not_understood() -> None:
     assert the_link(stop="").options == {"stop": ()}
     assert the_link(prompt="Once", seed="7").options == {"seed": 7}, "a link from before"
-
-
-def test_a_link_that_was_not_understood_runs_nothing() -> None:
     assert "Nothing was run." in problem(the_link(prompt="Once", run="1", seed="x"))
-
-
-def test_options_that_do_not_go_together_are_told() -> None:
     link = the_link(prompt="Once", num_beams="4", prompt_lookup_num_tokens="3", run="1")
     assert "works with one beam" in problem(link)
     assert (link.settings, link.options) == ({"prompt": "Once"}, {})
-
-
-def test_parameters_of_others_are_no_mistake() -> None:
     link = the_link(__theme="dark", utm_source="x", view="api", logs="container")
     assert link.is_empty
     assert problem(link) == ""

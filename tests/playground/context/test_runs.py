@@ -1,7 +1,5 @@
 """Who may run, who stops what, and which waiting counts as waiting."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 
@@ -32,12 +30,11 @@ def test_a_run_yields_the_text_so_far_and_ends_with_a_result() -> None:
     texts = list(run.texts(FakeBackend([" upon", " a", " time"]), waited_s=0.0))
     assert texts[:2] == ["", " upon"], "it begins, then the first text comes without a wait"
     shown = run.shown()
-    assert shown is not None
     assert (shown.prompt, shown.other_s) == ("Once", 0.0)
     assert shown.result.timing.queue_s == 0.0
 
 
-def test_stop_ends_the_stream_and_keeps_its_result() -> None:
+def test_a_stop_keeps_what_was_written_and_what_waited_never_runs() -> None:
     run = a_run()
     texts = run.texts(FakeBackend([" a"] * 1000), waited_s=0.0)
     next(texts)
@@ -45,11 +42,8 @@ def test_stop_ends_the_stream_and_keeps_its_result() -> None:
     run.stop()
     assert list(texts) == []
     shown = run.shown()
-    assert shown is not None
     assert (shown.result.text, shown.result.finish) == (" a", "stopped")
 
-
-def test_a_run_that_was_stopped_while_it_waited_never_reaches_the_engine() -> None:
     engine, run = FakeBackend(), a_run()
     run.stop()
     assert list(run.texts(engine, waited_s=0.0)) == []
@@ -62,7 +56,6 @@ def test_waiting_for_another_run_counts_as_queue() -> None:
     engine.generate(run.model, run.prompt, run.options)
     list(run.texts(engine, waited_s=2.0))
     shown = run.shown()
-    assert shown is not None
     itself = engine.generate(run.model, run.prompt, run.options).timing
     assert shown.result.timing.queue_s == 2.0
     assert shown.result.timing.total_s == pytest.approx(2.0 + itself.total_s)
@@ -87,7 +80,6 @@ def test_a_start_of_the_engine_is_named_apart(clock: Clock) -> None:
     clock.now += 60.0
     list(run.texts(engine, waited_s=0.0))
     shown = run.shown()
-    assert shown is not None
     assert shown.other_s == 60.0 - shown.result.timing.total_s
 
 
@@ -102,8 +94,6 @@ def test_loading_the_model_is_part_of_the_time_from_end_to_end() -> None:
     engine.release()
     ended.join()
     answer, told = run.result, engine.streams[0].result
-    assert answer is not None
-    assert told is not None
     assert answer.timing.total_s == pytest.approx(told.timing.total_s + 12.3)
 
 
@@ -120,7 +110,7 @@ def test_whoever_waits_is_told_for_how_long_where_that_is_known() -> None:
     assert runs.seconds_ahead("last", 3) is None, "nobody knows how long the third takes"
 
 
-def test_a_visitor_has_one_run_at_a_time_and_several_visitors_queue() -> None:
+def test_a_visitor_has_one_run_at_a_time_and_one_event_carries_it_out() -> None:
     runs = Runs()
     assert runs.begin("one", a_run()) == 0
     with pytest.raises(InvalidRequest, match="has not ended yet"):
@@ -129,8 +119,6 @@ def test_a_visitor_has_one_run_at_a_time_and_several_visitors_queue() -> None:
     runs.end("one")
     assert runs.begin("three", a_run()) == 1
 
-
-def test_only_one_event_carries_a_run_out() -> None:
     runs = Runs()
     run = a_run()
     runs.begin("one", run)
@@ -175,7 +163,7 @@ def test_an_event_takes_a_run_of_its_kind_and_leaves_those_of_other_tabs_alone()
         assert runs.take("one", own) is run
 
 
-def test_a_visitor_who_leaves_stops_the_run() -> None:
+def test_who_leaves_or_stops_ends_the_run() -> None:
     runs = Runs()
     run = a_run()
     runs.begin("one", run)
@@ -183,6 +171,12 @@ def test_a_visitor_who_leaves_stops_the_run() -> None:
     runs.end("one")
     assert run.stopped
     assert runs.of("one") is None
+
+    runs, run = Runs(), a_run()
+    assert not runs.stop("visitor")
+    runs.begin("visitor", run)
+    assert runs.stop("visitor")
+    assert run.stopped
 
 
 def test_an_error_ends_the_run_and_becomes_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
@@ -198,8 +192,6 @@ def test_an_error_ends_the_run_and_becomes_a_sentence(caplog: pytest.LogCaptureF
         assert runs.of("one") is None
     assert "ValueError: x" in caplog.text
 
-
-def test_a_run_without_an_error_ends_without_a_sentence() -> None:
     runs = Runs()
     run = a_run()
     runs.begin("one", run)
@@ -207,8 +199,15 @@ def test_a_run_without_an_error_ends_without_a_sentence() -> None:
         assert runs.of("one") is run
     assert (ending.problem, runs.of("one")) == ("", None)
 
+    with runs.reporting_errors() as ending:
+        raise InvalidRequest("Ask for less.")
+    assert ending.problem == "Ask for less."
+    with runs.reporting_errors() as ending:
+        raise ZeroDivisionError
+    assert "log" in ending.problem
 
-def test_a_run_is_handed_over_to_the_next_event_once() -> None:
+
+def test_a_run_is_handed_over_once_and_not_to_who_has_left() -> None:
     runs = Runs()
     for error, sentence in ((None, ""), (InvalidRequest("Too long."), "Too long.")):
         run = a_run()
@@ -221,8 +220,6 @@ def test_a_run_is_handed_over_to_the_next_event_once() -> None:
         assert runs.ended("one", Run) == (run, sentence)
         assert runs.ended("one", Run) is None
 
-
-def test_nothing_is_kept_for_a_visitor_who_has_left() -> None:
     runs = Runs()
     runs.begin("in the middle", a_run())
     with runs.handing_over("in the middle"):
@@ -235,25 +232,7 @@ def test_nothing_is_kept_for_a_visitor_who_has_left() -> None:
         assert (runs.of(session), runs.ended(session, Run)) == (None, None)
 
 
-def test_told_lets_no_error_out() -> None:
-    runs = Runs()
-    with runs.reporting_errors() as ending:
-        raise InvalidRequest("Ask for less.")
-    assert ending.problem == "Ask for less."
-    with runs.reporting_errors() as ending:
-        raise ZeroDivisionError
-    assert "log" in ending.problem
-
-
-def test_stopping_says_whether_there_was_a_run() -> None:
-    runs, run = Runs(), a_run()
-    assert not runs.stop("visitor")
-    runs.begin("visitor", run)
-    assert runs.stop("visitor")
-    assert run.stopped
-
-
-def test_a_run_keeps_the_engine_while_its_function_is_made_and_says_how_long(clock: Clock) -> None:
+def test_a_run_or_measurement_keeps_the_engine_and_says_how_long(clock: Clock) -> None:
     engine, run, runs = FakeBackend(), a_run(), Runs()
     runs.begin("me", run)
     run.prediction = engine.predict(run.model, run.prompt, run.options)
@@ -265,28 +244,23 @@ def test_a_run_keeps_the_engine_while_its_function_is_made_and_says_how_long(clo
     next(texts)
     clock.now += 1.0
     occupation = runs.occupation(making)
-    assert occupation is not None
     assert occupation.activity == "", "the engine itself says what it does"
     assert occupation.left_s == 4.0
     assert runs.occupation(EngineStatus("compiling", "another key")) is None
     assert runs.occupation(EngineStatus("generating", making.detail)) is None
 
-
-class Measurement(MeasuringRun):
-    activity = "Measuring"
-
-
-def test_a_measurement_keeps_the_engine_from_its_turn_to_its_end(clock: Clock) -> None:
     runs, run = Runs(), Measurement()
     runs.begin("me", run)
     assert runs.occupation(EngineStatus("ready")) is None
     runs.take("me", Measurement)
     occupation = runs.occupation(EngineStatus("ready"))
-    assert occupation is not None
     assert (occupation.activity, occupation.left_s) == ("Measuring", None)
     run.ends_at = clock.now + 30.0
     occupation = runs.occupation(EngineStatus("generating"))
-    assert occupation is not None
     assert occupation.left_s == 30.0
     runs.end("me")
     assert runs.occupation(EngineStatus("ready")) is None
+
+
+class Measurement(MeasuringRun):
+    activity = "Measuring"

@@ -1,7 +1,5 @@
 """What the page says about the engine."""
 
-from __future__ import annotations
-
 from typing import get_args, get_type_hints
 
 import pytest
@@ -16,55 +14,36 @@ from xla_backend import EngineStatus, GenerationOptions
 STATES = get_args(get_type_hints(EngineStatus)["state"])
 
 
-def test_work_shows_what_it_concerns_and_how_long_it_has_taken() -> None:
+def test_the_line_says_what_the_engine_does() -> None:
     status = EngineStatus("compiling", "padded 16 · beams 1 · new 32", since=100.0)
     assert words(status_line(status, now=104.2)) == "Compiling padded 16 · beams 1 · new 32 4 s"
-
-
-def test_rest_shows_no_clock() -> None:
     assert words(status_line(EngineStatus("ready", "x", since=100.0), now=900.0)) == "Engine ready"
-
-
-def test_work_in_the_background_is_told() -> None:
     line = words(status_line(EngineStatus("ready"), prefetching=2))
     assert line == "Engine ready compiling 2 shapes in the background"
-
-
-def test_while_it_starts_the_visitor_may_already_ask() -> None:
     line = words(status_line(EngineStatus("starting", "", since=100.0), now=103.0))
     assert "you can already press Generate" in line
     assert line.endswith("3 s")
 
-
-@pytest.mark.parametrize("state", STATES)
-def test_every_state_has_words(state: str) -> None:
-    assert words(status_line(EngineStatus(state, "detail")))  # type: ignore[arg-type]
-
-
-def test_a_detail_stays_text() -> None:
-    assert "<b>" not in status_line(EngineStatus("loading", "<b>x</b>"))
-
-
-def test_a_download_has_a_bar() -> None:
     status = EngineStatus("downloading", "someone/thing: 12 of 48 MB", since=0.0, progress=0.25)
     line = status_line(status, now=3.0)
     assert words(line) == "Downloading someone/thing: 12 of 48 MB 3 s"
     assert 'aria-valuenow="25"' in line
     assert "progress" not in status_line(EngineStatus("loading", "someone/thing"))
 
-
-@pytest.mark.parametrize("state", STATES)
-def test_a_stop_says_what_must_end_first(state: str) -> None:
-    note = stopping_note(EngineStatus(state))  # type: ignore[arg-type]
-    assert bool(note) == (state in ("downloading", "tracing", "compiling"))
-
-
-def test_a_restart_is_told_until_there_is_something_else_to_tell() -> None:
     note = "restarted to free memory"
     assert words(status_line(EngineStatus("ready", note=note))) == f"Engine ready {note}"
     assert note not in status_line(EngineStatus("compiling", "padded 16", note=note))
     waiting = status_line(EngineStatus("starting", "to free memory", since=1.0), now=3.0)
     assert words(waiting).startswith("Restarting the engine to free memory")
+
+    assert "<b>" not in status_line(EngineStatus("loading", "<b>x</b>"))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_has_words_and_a_stop_says_what_must_end_first(state: str) -> None:
+    assert words(status_line(EngineStatus(state, "detail")))  # type: ignore[arg-type]
+    note = stopping_note(EngineStatus(state))  # type: ignore[arg-type]
+    assert bool(note) == (state in ("downloading", "tracing", "compiling"))
 
 
 @pytest.fixture
@@ -72,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch, "playground.context.status_line", "playground.context.runs")
 
 
-def test_an_engine_that_a_comparison_holds_is_not_called_ready(clock: Clock) -> None:
+def test_it_says_for_how_long_a_comparison_or_a_compile_goes_on(clock: Clock) -> None:
     began = clock.now - 20.0
     held = Occupation("Comparing", began, left_s=41.7)
     line = status_line(EngineStatus("ready"), prefetching=1, before=2, occupation=held)
@@ -80,8 +59,6 @@ def test_an_engine_that_a_comparison_holds_is_not_called_ready(clock: Clock) -> 
     unknown = status_line(EngineStatus("ready"), occupation=Occupation("Comparing", began, None))
     assert words(unknown) == "Comparing 20 s"
 
-
-def test_a_compile_says_how_long_it_should_still_take(clock: Clock) -> None:
     status = EngineStatus("compiling", "padded 16", since=clock.now - 1.0)
     making = Occupation("", clock.now - 2.0, left_s=4.04)
     assert words(status_line(status, occupation=making)) == "Compiling padded 16 1 s about 4 s left"

@@ -1,7 +1,5 @@
 """The waiting line: bounded, true about positions, and without a memory of what is over."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import re
@@ -190,17 +188,6 @@ def test_one_program_cannot_take_every_place(shop: Shop) -> None:
     shop.wait_for(waiting=4)
 
 
-def test_nothing_is_kept_of_ended_events(shop: Shop) -> None:
-    shop.door.set()
-    for number in range(20):
-        assert "event: complete" in shop.answer(shop.ask(f"text {number}"))
-    shop.wait_for(waiting=0, running=0)
-    assert shop.line.event_ids_to_events == {}
-    assert shop.line.event_analytics == {}
-    assert not shop.line.blocks.app.state_holder.session_data
-    assert not shop.line.blocks.app.iterators
-
-
 def test_a_visitor_who_leaves_gives_up_the_place(shop: Shop) -> None:
     shop.ask("a")
     shop.wait_for(waiting=0)
@@ -211,16 +198,23 @@ def test_a_visitor_who_leaves_gives_up_the_place(shop: Shop) -> None:
     assert event not in shop.line.event_ids_to_events
 
 
-def test_requests_made_by_hand_do_not_pass_the_line_by(shop: Shop) -> None:
+def test_requests_by_hand_do_not_pass_the_line_and_ended_ones_are_forgotten(shop: Shop) -> None:
     answer = httpx.post(f"{shop.url}/gradio_api/run/say", json={"data": ["x"]})
     assert answer.status_code == 404
     assert "join the queue" in answer.text
     assert shop.served == []
 
+    shop.door.set()
+    for number in range(20):
+        assert "event: complete" in shop.answer(shop.ask(f"text {number}"))
+    shop.wait_for(waiting=0, running=0)
+    assert shop.line.event_ids_to_events == {}
+    assert shop.line.event_analytics == {}
+    assert not shop.line.blocks.app.state_holder.session_data
+    assert not shop.line.blocks.app.iterators
 
-def test_the_page_gets_answers_and_no_progress_messages(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+def test_the_page_gets_no_progress_messages(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program is told how it goes, which costs a page as much as a chunk of text does."""
 
     def reported(how: str) -> list[str]:
@@ -238,9 +232,7 @@ def test_the_page_gets_answers_and_no_progress_messages(
     assert reported("mutter") == ["process_completed", "process_completed", "close_stream"]
 
 
-def test_a_page_hears_of_an_event_that_it_sends_while_its_stream_is_being_closed(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_hears_of_events_meanwhile(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page reads that its stream was closed a moment after the server closed it, however late
     that was: until then it is not told that its event was taken in."""
     delays: list[float] = []
@@ -270,9 +262,7 @@ def test_a_page_hears_of_an_event_that_it_sends_while_its_stream_is_being_closed
             assert next(messages(stream)) == "process_completed"
 
 
-def test_an_idle_stream_does_not_keep_the_server_from_stopping(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_stream_does_not_keep_servers(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_line, "IDLE_S", 3600.0)
     shop.door.set()
     shop.send_from_page(httpx)

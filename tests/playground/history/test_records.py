@@ -1,7 +1,5 @@
 """The runs that a browser keeps, and whatever it or a file may send back instead."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -21,14 +19,12 @@ def runs_of(number: int) -> list[records.Record]:
     return runs
 
 
-def test_runs_are_numbered_and_the_newest_comes_first() -> None:
+def test_every_metric_of_a_run_stays_with_it_and_the_newest_comes_first() -> None:
     runs = records.add([], Shown("Once", miss()))
     runs = records.add(runs, Shown("Once", result()))
     assert [(run["run"], run["cache"]) for run in runs] == [(2, "hit"), (1, "miss")]
     assert runs[0]["time"] >= runs[1]["time"] > 1.7e9
 
-
-def test_every_metric_of_a_run_stays_with_it() -> None:
     options = GenerationOptions(temperature=0.7, seed=5)
     answer = result(options=options, load_s=0.5)
     [run] = records.add([], Shown("Once", answer, exact_key=True), ANSWERING)
@@ -44,10 +40,12 @@ def test_every_metric_of_a_run_stays_with_it() -> None:
     assert "TensorFlow" in run["machine"]
 
 
-def test_a_record_survives_the_browser() -> None:
+def test_a_record_survives_the_browser_without_unknown_fields() -> None:
     runs = records.add([], Shown("One\ud800\0", result()))
     sent = json.loads(json.dumps(runs).encode("utf-8"))
     assert records.readable(sent) == runs
+    [good] = records.add([], Shown("Once", result()))
+    assert records.checked({**good, "extra": "x" * 10**6}) == good
 
 
 def test_messages_stay_messages_and_texts_stay_texts() -> None:
@@ -60,14 +58,12 @@ def test_messages_stay_messages_and_texts_stay_texts() -> None:
     assert records.checked(runs[2])["system"] is None
 
 
-def test_a_record_from_before_there_were_batches_is_of_a_run_alone() -> None:
+def test_records_of_earlier_versions_have_defaults() -> None:
     [run] = records.add([], Shown("Once", result(batch_size=4)))
     assert run["batch_size"] == 4
     del run["batch_size"]
     assert records.checked(run)["batch_size"] == 1
 
-
-def test_a_record_from_before_an_option_has_its_default() -> None:
     options = GenerationOptions(temperature=0.7, seed=5, min_p=0.1, stop="end")
     [run] = records.add([], Shown("Once", result(options=options, finish="stop")))
     assert records.checked(json.loads(json.dumps(run))) == run
@@ -75,6 +71,13 @@ def test_a_record_from_before_an_option_has_its_default() -> None:
         del run["options"][name]
     expected = GenerationOptions(temperature=0.7, seed=5).to_dict()
     assert records.checked(run)["options"] == expected
+
+    [run] = records.add([], Shown("Once", result()))
+    older = {name: run[name] for name in run if name not in ("ttft_s", "tpot_s")}
+    times = {name: run["timing"][name] for name in run["timing"] if name != "prefill_s"}
+    older["timing"] = {**times, "first_token_s": run["timing"]["prefill_s"]}
+    unknown = dict.fromkeys(("ttft_s", "tpot_s", "tokens_per_second"))
+    assert records.readable([older]) == [{**run, **unknown}]
 
 
 def test_runs_that_end_in_two_windows_at_once_are_both_kept() -> None:
@@ -93,13 +96,11 @@ def test_runs_that_end_in_two_windows_at_once_are_both_kept() -> None:
     assert records.taken_over(merged, merged, pinned) == pinned
 
 
-def test_only_so_many_runs_are_kept() -> None:
+def test_runs_are_bounded_and_pinned_ones_outlive_others() -> None:
     runs = runs_of(records.MAX_RUNS + 3)
     assert len(runs) == records.MAX_RUNS
     assert runs[0]["run"] == records.MAX_RUNS + 3
 
-
-def test_long_texts_are_cut_and_the_whole_stays_small() -> None:
     runs: Any = []
     for _ in range(records.MAX_RUNS):
         runs = records.add(runs, Shown("a" * 10_000, result(text="b" * 10_000)))
@@ -109,8 +110,6 @@ def test_long_texts_are_cut_and_the_whole_stays_small() -> None:
     assert runs[0]["prompt_is_whole"] is False
     assert records.readable(json.loads(json.dumps(runs))) == runs
 
-
-def test_pinned_runs_outlive_others() -> None:
     runs = records.pin(runs_of(records.MAX_RUNS), 1)
     runs = records.add(runs, Shown("One more", result()))
     assert [run["run"] for run in runs[-2:]] == [3, 1]
@@ -129,15 +128,6 @@ def test_pinned_runs_outlive_others() -> None:
 )
 def test_records_that_cannot_be_read_are_left_out(sent: object) -> None:
     assert records.readable(sent) == []
-
-
-def test_an_older_record_stays_without_what_it_had_measured_otherwise() -> None:
-    [run] = records.add([], Shown("Once", result()))
-    older = {name: run[name] for name in run if name not in ("ttft_s", "tpot_s")}
-    times = {name: run["timing"][name] for name in run["timing"] if name != "prefill_s"}
-    older["timing"] = {**times, "first_token_s": run["timing"]["prefill_s"]}
-    unknown = dict.fromkeys(("ttft_s", "tpot_s", "tokens_per_second"))
-    assert records.readable([older]) == [{**run, **unknown}]
 
 
 @pytest.mark.parametrize(
@@ -170,12 +160,7 @@ def test_a_record_with_a_wrong_value_is_left_out(change: dict[str, Any]) -> None
     assert records.readable([{**good, **change}, good]) == [good]
 
 
-def test_unknown_fields_are_dropped_from_a_record() -> None:
-    [good] = records.add([], Shown("Once", result()))
-    assert records.checked({**good, "extra": "x" * 10**6}) == good
-
-
-def test_two_runs_can_be_pinned_and_a_third_replaces_the_first() -> None:
+def test_runs_are_pinned_found_and_left_out() -> None:
     runs = runs_of(4)
     for number in (2, 4):
         runs = records.pin(runs, number)
@@ -186,15 +171,13 @@ def test_two_runs_can_be_pinned_and_a_third_replaces_the_first() -> None:
     runs = records.pin(runs, 4)
     assert [run["run"] for run in records.pinned(runs)] == [1]
 
-
-def test_one_run_can_be_found_and_left_out() -> None:
     runs = runs_of(3)
     assert records.find(runs, 2) == runs[1]
     assert records.find(runs, "2") is None
     assert [run["run"] for run in records.without(runs, 2)] == [3, 1]
 
 
-def test_runs_of_elsewhere_join_once_and_are_numbered_after_the_own_ones() -> None:
+def test_runs_of_elsewhere_join_once_and_push_none_out() -> None:
     others = runs_of(3)
     own = records.add([], Shown("Mine", result()))
     merged, added = records.merge(own, others)
@@ -207,8 +190,6 @@ def test_runs_of_elsewhere_join_once_and_are_numbered_after_the_own_ones() -> No
     ]
     assert records.merge(merged, others) == (merged, 0)
 
-
-def test_an_import_never_pushes_own_runs_out() -> None:
     own = runs_of(records.MAX_RUNS - 1)
     merged, added = records.merge(own, records.add([], Shown("a", miss())) + runs_of(2))
     assert added == 1

@@ -1,7 +1,5 @@
 """Whatever is sent to the running page, the answer is right or a sentence, and the engine lives."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -219,9 +217,7 @@ def test_no_file_of_the_server_can_be_read(http: httpx.Client, route: str, path:
     assert not LEAKS.search(answer.text)
 
 
-def test_an_uploaded_file_can_be_had_again_and_is_never_shown_as_a_page(
-    http: httpx.Client,
-) -> None:
+def test_an_uploaded_file_can_be_had_again_and_is_no_page(http: httpx.Client) -> None:
     page = b"<script>alert(1)</script>"
     [path] = http.post(f"{API}/upload", files={"files": ("../../x.html", page)}).json()
     assert ".." not in path
@@ -288,9 +284,7 @@ def test_routes_that_the_page_does_not_use_are_closed(http: httpx.Client) -> Non
     ):
         assert http.get(path).status_code == 404, path
 
-
-def test_the_panel_about_the_api_hears_that_nothing_was_counted(http: httpx.Client) -> None:
-    """A 404 there is a mistake in the browser's console of everybody who opens the panel."""
+    # A 404 there is a mistake in the browser's console of everybody who opens the panel.
     answer = http.get("/monitoring/summary")
     assert (answer.status_code, answer.json()) == (200, {"functions": {}})
     assert http.post("/monitoring/summary").status_code == 404

@@ -1,7 +1,5 @@
 """`/changes`: its marks change with what the page shows, and only then."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,16 +62,11 @@ def test_the_status_mark_follows_status_and_clock(
     assert changed(set_status("starting")) == {"status", "engine"}
 
 
-def test_the_mark_of_what_is_offered_follows_the_added_models(
-    added: AddedModels, changed: Callable[[Callable[[], Any]], set[str]]
+def test_the_marks_follow_functions_orders_and_added_models(
+    engine: FakeBackend, changed: Callable[[Callable[[], Any]], set[str]], added: AddedModels
 ) -> None:
     model = ModelInfo("org/model", "decoder-only", "hub", "")
     assert changed(lambda: added.add(model)) == {"offered"}
-
-
-def test_the_engine_mark_follows_functions_and_orders(
-    engine: FakeBackend, changed: Callable[[Callable[[], Any]], set[str]]
-) -> None:
     key = CacheKey(16, 1, 32)
     assert changed(lambda: engine.make_ready("gpt2-stories", key)) == {"engine"}
     assert changed(lambda: engine.compare_function("dense", 5)) == {"engine"}

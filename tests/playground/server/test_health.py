@@ -1,7 +1,5 @@
 """`/health`: what the page says of an engine. `test_engine` asks it of a real one."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 
@@ -13,9 +11,7 @@ from xla_backend import EngineStatus
     ("state", "status", "said"),
     [("ready", 200, "ok"), ("compiling", 200, "ok"), ("starting", 503, "starting")],
 )
-def test_a_request_would_be_served_or_has_to_wait_for_a_start(
-    site: ApiPage, state: str, status: int, said: str
-) -> None:
+def test_health_says_whether_it_serves(site: ApiPage, state: str, status: int, said: str) -> None:
     site.backend.status = EngineStatus(state)  # type: ignore[arg-type]
     answer = httpx.get(f"{site.url}/health")
     assert (answer.status_code, answer.json()["status"]) == (status, said)

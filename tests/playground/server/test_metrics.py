@@ -1,7 +1,5 @@
 """`/metrics`, as Prometheus' own parser reads it, and the dashboard that is made for it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -70,7 +68,7 @@ def samples() -> Samples:
     return read(answer.text)
 
 
-def test_requests_are_counted_by_what_they_met(samples: Samples) -> None:
+def test_requests_times_tokens_and_the_engine_are_told(samples: Samples) -> None:
     counted = {
         cache: total(
             samples, "xla_requests_total", cache=cache, gen_ai_request_model="gpt2-stories"
@@ -87,8 +85,6 @@ def test_requests_are_counted_by_what_they_met(samples: Samples) -> None:
     assert total(samples, duration, error_type="InvalidRequest") == 1
     assert total(samples, duration, error_type="abandoned") == 1
 
-
-def test_times_and_tokens_are_those_of_the_results(samples: Samples) -> None:
     model = {"gen_ai_request_model": "gpt2-stories"}
     ttft = total(samples, "gen_ai_server_time_to_first_token_seconds_sum", **model)
     assert ttft == pytest.approx(miss().ttft_s + 2 * result().ttft_s)
@@ -98,11 +94,17 @@ def test_times_and_tokens_are_those_of_the_results(samples: Samples) -> None:
     assert total(samples, tokens, gen_ai_token_type="input", **model) == 15
     assert total(samples, tokens, gen_ai_token_type="output", **model) == 11
 
-
-def test_what_is_so_now_is_told(samples: Samples) -> None:
     assert total(samples, "xla_engine_up") == 1
     assert total(samples, "xla_waiting") == total(samples, "xla_running") == 0
     assert total(samples, "xla_memory_bytes", process="page") > 10**7
+
+    of_engine = {"xla_memory_limit_bytes", "xla_engine_replacements"}  # a process of its own has
+    reported = {name for name, _ in samples} | of_engine
+    board = json.loads(DASHBOARD.read_text("utf-8"))
+    asked = set(re.findall(r"\b(?:gen_ai_(?:server|client)|xla)_\w+", json.dumps(board["panels"])))
+    assert asked <= reported
+    places = [tuple(panel["gridPos"][side] for side in "xy") for panel in board["panels"]]
+    assert len(set(places)) == len(places)
 
 
 def test_it_is_not_there_by_default_and_not_without_the_password() -> None:
@@ -112,13 +114,3 @@ def test_it_is_not_there_by_default_and_not_without_the_password() -> None:
         assert httpx.get(f"{page.url}/metrics").status_code == 401
         key = {"authorization": "Bearer sesame"}
         assert httpx.get(f"{page.url}/metrics", headers=key).status_code == 200
-
-
-def test_the_dashboard_asks_for_metrics_that_there_are(samples: Samples) -> None:
-    of_engine = {"xla_memory_limit_bytes", "xla_engine_replacements"}  # a process of its own has
-    reported = {name for name, _ in samples} | of_engine
-    board = json.loads(DASHBOARD.read_text("utf-8"))
-    asked = set(re.findall(r"\b(?:gen_ai_(?:server|client)|xla)_\w+", json.dumps(board["panels"])))
-    assert asked <= reported
-    places = [tuple(panel["gridPos"][side] for side in "xy") for panel in board["panels"]]
-    assert len(set(places)) == len(places)

@@ -1,7 +1,5 @@
 """Scales, ticks and marks."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -25,9 +23,7 @@ def test_a_logarithmic_axis_holds_all_values_between_powers_of_ten() -> None:
         (0.4, [0, 0.1, 0.2, 0.3, 0.4]),
     ],
 )
-def test_a_linear_axis_begins_at_zero_and_reaches_the_highest(
-    highest: float, ticks: list[float]
-) -> None:
+def test_a_linear_axis_reaches_from_zero_to_the_highest(highest: float, ticks: list[float]) -> None:
     assert charts.steps(highest) == pytest.approx(ticks)
 
 
@@ -39,20 +35,18 @@ def test_a_dot_lies_where_its_value_is() -> None:
     assert '<b>"' not in chart
 
 
-def test_every_value_is_in_one_column() -> None:
+def test_every_value_is_in_one_column_and_all_share_a_scale() -> None:
     values = [0.01, 0.02, 0.02, 0.04, 0.08, 5.0]
     counts = charts.bins(values, min(values), max(values))
     assert sum(counts) == len(values)
     assert counts[0] >= 1
     assert counts[-1] == 1
 
+    drawn = charts.bars([Bar("First", 2.0, "miss"), Bar("Later", 0.5, "hit")], 2.0, str)
+    assert re.findall(r"width:([\d.]+)%", str(drawn)) == ["100.00", "25.00"]
+
 
 @pytest.mark.parametrize("values", [[0.05], [0.05] * 40])
 def test_equal_values_are_a_histogram_too(values: list[float]) -> None:
     chart = str(charts.histogram(values, "Caption", str, [("p50", 0.05)]))
     assert re.search(r'class="marked" style="left:50\.00%"', chart)
-
-
-def test_bars_share_one_scale() -> None:
-    drawn = charts.bars([Bar("First", 2.0, "miss"), Bar("Later", 0.5, "hit")], 2.0, str)
-    assert re.findall(r"width:([\d.]+)%", str(drawn)) == ["100.00", "25.00"]

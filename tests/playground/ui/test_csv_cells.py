@@ -1,7 +1,5 @@
 """Cells that a spreadsheet must not run."""
 
-from __future__ import annotations
-
 import csv
 import io
 
@@ -37,13 +35,11 @@ def test_reading_gives_back_what_was_written(text: str) -> None:
     assert unguarded(guarded(text)) == text
 
 
-def test_text_of_another_program_is_not_cut() -> None:
-    assert unguarded("'tis the season") == "'tis the season"
-
-
 def test_a_table_keeps_numbers_and_guards_text() -> None:
     rows = [[1, -0.5, None, "=1+1", 'a "quoted", text\nof two lines\0']]
     text = csv_table(["n", "x", "none", "formula", "text"], rows)
     [head, row] = csv.reader(io.StringIO(text, newline=""))
     assert head == ["n", "x", "none", "formula", "text"]
     assert row == ["1", "-0.5", "", "'=1+1", 'a "quoted", text\nof two lines\ufffd']
+
+    assert unguarded("'tis the season") == "'tis the season"

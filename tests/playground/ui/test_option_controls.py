@@ -1,7 +1,5 @@
 """From controls to options and back."""
 
-from __future__ import annotations
-
 import gradio as gr
 import pytest
 
@@ -79,7 +77,7 @@ def test_there_is_a_control_for_every_option_and_idle_ones_are_off() -> None:
     assert off == {"top_k", "top_p", "min_p", "seed", "length_penalty", "early_stopping"}
 
 
-def test_a_run_that_samples_draws_a_seed_unless_one_is_held() -> None:
+def test_a_run_that_samples_draws_a_seed_and_only_what_had_an_effect_is_told() -> None:
     options = GenerationOptions(temperature=0.7, seed=5)
     drawn = {with_seed(options, is_held=False).seed for _ in range(20)}
     assert len(drawn) > 10
@@ -87,8 +85,6 @@ def test_a_run_that_samples_draws_a_seed_unless_one_is_held() -> None:
     greedy = options.replace(temperature=0.0)
     assert with_seed(greedy, is_held=False) == greedy
 
-
-def test_only_options_that_had_an_effect_are_told() -> None:
     assert relevant(GenerationOptions(seed=5)) == {
         "max_new_tokens": "32",
         "num_beams": "1",

@@ -1,7 +1,5 @@
 """What the page says before the click."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.ui.prediction_line import (
@@ -44,20 +42,15 @@ def test_the_sentence(outcome: CacheOutcome, expected_s: float | None, sentence:
         (0.0004, 0.31, "about 1 ms to 310 ms."),
     ],
 )
-def test_a_range_where_earlier_times_scatter(
-    low_s: float | None, high_s: float | None, said: str
-) -> None:
+def test_a_range_where_times_scatter(low_s: float | None, high_s: float | None, said: str) -> None:
     prediction = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.3123, low_s, high_s)
     assert said in words(prediction_line(prediction))
 
 
-def test_a_larger_function_is_named_beside_the_shape_that_was_asked_for() -> None:
+def test_what_else_the_function_is_made_for_is_named() -> None:
     prediction = Prediction(CacheOutcome.REUSED, CacheKey(32, 1, 64), KEY, 5, 0.1)
     line = words(prediction_line(prediction))
     assert line.endswith("= 32 slots · 1 beam · 64 new (your own shape: 16 slots, 32 new)")
-
-
-def test_what_else_the_function_is_made_for_is_named() -> None:
     key = CacheKey(256, 1, 256, is_pooled=True, prompt_lookup_num_tokens=3)
     line = words(prediction_line(Prediction(CacheOutcome.HIT, key, key, 5, 0.1)))
     assert line.endswith("5 tokens of 256 · one shape for all lengths · lookup 3")
@@ -68,8 +61,6 @@ def test_without_a_prediction_the_line_gives_the_reason_as_text() -> None:
     assert "<b>" not in line
     assert "There is no model" in words(line)
 
-
-def test_a_line_that_is_awaited_can_be_told_from_an_answer() -> None:
     awaited, answered = awaited_prediction_line("Counting tokens"), no_prediction_line("No prompt")
     assert "Counting tokens" in awaited
     assert 'class="prediction unknown awaited"' in awaited

@@ -1,7 +1,5 @@
 """Every number that a visitor reads, pinned."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

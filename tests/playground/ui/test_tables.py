@@ -1,45 +1,31 @@
 """The table of compiled functions."""
 
-from __future__ import annotations
-
 from playground.ui.tables import cached_functions_table
 from tests.playground.reader import words
 from tests.playground.samples import entry
 from xla_backend import CacheKey, CacheOutcome, FirstCall
 
 
-def test_an_entry_shows_what_the_first_call_cost_and_what_it_gained() -> None:
+def test_a_row_says_what_the_first_call_cost_and_what_it_gained() -> None:
     text = words(cached_functions_table([entry()]))
     assert text.endswith(
         "gpt2-stories 16 1 32 3.20 s trace 1.00 s · compile 2.00 s 100 ms median of 3 32× 3"
     )
 
-
-def test_an_entry_without_a_cached_call_claims_no_gain() -> None:
     assert words(cached_functions_table([entry(cached=None, hits=0)])).endswith("– – 0")
-
-
-def test_restoring_is_not_called_a_compile_and_gains_nothing() -> None:
     restored = FirstCall(CacheOutcome.DISK, trace_s=0.02, compile_s=0.3, run_s=0.1)
     text = words(cached_functions_table([entry(first_call=restored)]))
     assert text.endswith("420 ms restored: graph 20 ms · code 300 ms 100 ms median of 3 – 3")
+    assert "those saved on disk are restored" in cached_functions_table([])
 
 
-def test_a_model_name_stays_text() -> None:
-    assert "<i>" not in cached_functions_table([entry(model="<i>x</i>")])
-
-
-def test_functions_for_several_requests_are_told_apart() -> None:
+def test_functions_of_several_rows_or_all_lengths_are_told_apart() -> None:
     assert "in 4 rows" in words(cached_functions_table([entry(batch_size=4)]))
     assert "rows" not in words(cached_functions_table([entry()]))
 
-
-def test_functions_for_conversations_are_told_apart() -> None:
     key = CacheKey(256, 1, 256, is_pooled=True)
     assert "all to 256 1 –" in words(cached_functions_table([entry(key=key)]))
     key = CacheKey(256, 1, 256, is_pooled=True, prompt_lookup_num_tokens=3)
     assert "all to 256 lookup 3 1 –" in words(cached_functions_table([entry(key=key)]))
 
-
-def test_an_empty_cache_is_explained() -> None:
-    assert "those saved on disk are restored" in cached_functions_table([])
+    assert "<i>" not in cached_functions_table([entry(model="<i>x</i>")])

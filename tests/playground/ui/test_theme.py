@@ -1,7 +1,5 @@
 """Contrast of every pair of colours that carries words, in light and dark (WCAG AA)."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.ui.theme import DARK, LIGHT, css_variables

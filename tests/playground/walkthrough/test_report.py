@@ -1,7 +1,5 @@
 """What the panel says of a walkthrough, whatever the engine has reported."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 
@@ -9,7 +7,7 @@ import pytest
 
 from playground.walkthrough.report import walkthrough_report
 from playground.walkthrough.runs import Step, Walkthrough, requests_for
-from tests.playground.reader import words
+from tests.playground.reader import is_text, words
 from tests.playground.samples import INJECTIONS, miss, result
 from xla_backend import CacheKey, CacheOutcome, GenerationOptions, GenerationResult, Timing
 from xla_backend.checkpoints.models import Registry
@@ -64,10 +62,8 @@ def test_each_step_has_its_outcome_its_time_and_what_happened() -> None:
 def test_the_headline_divides_the_numbers_at_the_bars(again_s: float) -> None:
     text = said(AS_EXPECTED | {Step.AGAIN: took([again_s, 9.0, again_s / 2])})
     shown = re.search(r"HIT ([\d.]+) (m?s) median of 3", text)
-    assert shown is not None
     divided = 3.2 / (float(shown[1]) * {"ms": 0.001, "s": 1.0}[shown[2]])
     headline = re.search(r"([\d,.]+) times faster once it is compiled: 3.20 s, then (.+?)\. ", text)
-    assert headline is not None
     assert float(headline[1].replace(",", "")) == pytest.approx(divided, rel=0.02, abs=0.51)
     assert f"HIT {headline[2]} median" in text
 
@@ -97,9 +93,7 @@ def test_the_headline_divides_the_numbers_at_the_bars(again_s: float) -> None:
         ),
     ],
 )
-def test_what_the_engine_reported_is_shown_and_not_what_was_expected(
-    step: Step, call: GenerationResult, sentence: str
-) -> None:
+def test_what_the_engine_said_is_shown(step: Step, call: GenerationResult, sentence: str) -> None:
     text = said(AS_EXPECTED | {step: [call]})
     assert sentence in text
     assert ("times faster" in text) == (step not in (Step.FIRST, Step.AGAIN))
@@ -124,5 +118,4 @@ def test_what_is_measured_stands_while_the_rest_is_awaited() -> None:
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_prompts_are_escaped(text: str) -> None:
     html = walkthrough_report(walkthrough(AS_EXPECTED, prompt=text), is_busy=False)
-    assert "<script" not in html
-    assert "<img" not in html
+    assert is_text(html)

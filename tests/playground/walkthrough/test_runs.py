@@ -1,7 +1,5 @@
 """Which requests a walkthrough sends. That the engine answers them so is `tests/browser`'s."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.walkthrough.runs import Step, requests_for

@@ -4,8 +4,6 @@
 find the server by their own environment variables. Must not know how that is started.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -6,8 +6,6 @@ by its name at every start, the engine's process included, while its folder is i
 `SPACE_CALLS` names a file that gets a line for each attempt to leave this computer.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Attention over a KV memory in blocks, against NumPy's softmax in float64."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 from collections.abc import Callable, Sequence
@@ -160,11 +158,13 @@ def test_heads_of_queries_share_heads_of_keys(heads: int, kv_heads: int) -> None
     check(rows, [prompt(0, 0, 110), [*prompt(0, 110, 230), (1, 0)], [(0, 230), (1, 1)]])
 
 
-def test_a_sink_takes_its_share_of_each_head() -> None:
+def test_a_sink_takes_its_share_and_scores_have_a_soft_cap() -> None:
     """Far above and below all scores, over several panels."""
     rows = Rows(16, heads=6, kv_heads=2, sinks=[-90.0, -2.0, 0.0, 3.0, 7.0, 90.0])
     chunks = [prompt(0, begin, begin + 100) for begin in range(0, 1300, 100)]
     check(rows, [*chunks, [(0, 1300), (1, 0)]])
+    rows = Rows(16, cap=0.7, window=90)
+    check(rows, [prompt(0, 0, 130), prompt(0, 130, 132)])
 
 
 @pytest.mark.parametrize("window", [1, 5, 64, 100, 600])
@@ -185,11 +185,6 @@ def test_blocks_behind_the_window_are_not_read() -> None:
     operands[4][0, : 1201 // BLOCK] = 0
     found = attend(*operands).numpy()
     np.testing.assert_allclose(found, rows.expected(prompt(0, 1300, 1310)), rtol=0, atol=1e-5)
-
-
-def test_scores_have_a_soft_cap() -> None:
-    rows = Rows(16, cap=0.7, window=90)
-    check(rows, [prompt(0, 0, 130), prompt(0, 130, 132)])
 
 
 @pytest.mark.usefixtures("older_processor")
@@ -314,7 +309,7 @@ def translated(
     return call
 
 
-def test_the_exponential_errs_by_less_than_two_last_places() -> None:
+def test_exponential_and_tangent_err_by_less_than_two_last_places() -> None:
     exp = translated(exponential.exponential, "exponential")
     x = -np.geomspace(1e-9, -exponential.LEAST, 2**20).astype(np.float32)
     x = np.maximum(x, np.float32(exponential.LEAST))
@@ -324,8 +319,6 @@ def test_the_exponential_errs_by_less_than_two_last_places() -> None:
     special[:5] = 0.0, -87.1, -1e30, -np.inf, np.nan
     np.testing.assert_array_equal(exp(special)[:5], [1.0, 0.0, 0.0, 0.0, np.nan])
 
-
-def test_the_hyperbolic_tangent_is_near_too() -> None:
     tanh = translated(exponential.hyperbolic_tangent, "tangent")
     x = np.geomspace(1e-9, 1e9, 2**16).astype(np.float32)
     for sign in (1, -1):

@@ -1,7 +1,5 @@
 """The baseline overlay: what installs it, who sees it, and what is said where it is missing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import metadata

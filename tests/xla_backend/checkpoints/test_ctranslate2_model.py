@@ -3,8 +3,6 @@
 The writer here follows CTranslate2's own (`model_spec.py`), not the code under test.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import struct

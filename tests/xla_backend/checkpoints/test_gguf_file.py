@@ -1,7 +1,5 @@
 """GGUF files: each quantization against llama.cpp's own package; damage of all kinds."""
 
-from __future__ import annotations
-
 import random
 import struct
 import tracemalloc
@@ -26,12 +24,10 @@ READ_ONLY += (Kind.MXFP4,)
 
 
 @pytest.mark.parametrize("kind", QUANTIZED, ids=lambda kind: kind.name)
-def test_quantized_matrices_are_near_to_what_they_were(kind: Kind, tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
+def test_quantized_matrices_are_near_to_what_they_were(kind: Kind, path: Path) -> None:
     expected = gguf_files.weights("llama")
-    writer = gguf_files.begin(path, "llama")
-    gguf_files.add_tensors(writer, "llama", expected, kind)
-    gguf_files.finish(writer)
+    with gguf_files.writing(path, "llama") as writer:
+        gguf_files.add_tensors(writer, "llama", expected, kind)
     bits = {Kind.F16: 11, Kind.BF16: 8, Kind.Q8_0: 7}.get(kind, 4 if "5" in kind.name else 3)
     for name, tensor in gguf_model.read_tensors(path):
         exact = expected[name]
@@ -40,9 +36,8 @@ def test_quantized_matrices_are_near_to_what_they_were(kind: Kind, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", [*QUANTIZED, *READ_ONLY], ids=lambda kind: kind.name)
-def test_quantization_is_undone_as_llama_cpps_package_does(kind: Kind, tmp_path: Path) -> None:
+def test_quantization_is_undone_as_llama_cpps_package_does(kind: Kind, path: Path) -> None:
     """Also over the border of the parts in which it is done, each row as if it were alone."""
-    path = tmp_path / "tensor.gguf"
     rows, columns = 2500, 512
     block, size = gguf.GGML_QUANT_SIZES[kind]
     rng = np.random.default_rng(1)
@@ -66,8 +61,7 @@ def test_quantization_is_undone_as_llama_cpps_package_does(kind: Kind, tmp_path:
     np.testing.assert_array_equal(wide, expected)
 
 
-def test_reading_a_tensor_takes_little_more_than_the_tensor(tmp_path: Path) -> None:
-    path = tmp_path / "tensor.gguf"
+def test_reading_a_tensor_takes_little_more_than_the_tensor(path: Path) -> None:
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("a", np.zeros((16_000, 34 * 32), np.uint8), raw_dtype=Kind.Q8_0)
     gguf_files.finish(writer)
@@ -80,8 +74,7 @@ def test_reading_a_tensor_takes_little_more_than_the_tensor(tmp_path: Path) -> N
     assert most < size + 40e6
 
 
-def test_what_cannot_be_dequantized_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "tensor.gguf"
+def test_what_cannot_be_dequantized_is_named(path: Path) -> None:
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("a", np.zeros((2, 40), np.uint8), raw_dtype=Kind.Q8_1)
     gguf_files.finish(writer)
@@ -100,11 +93,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("whole")
     tokenizer = Tokenizer.from_file(str(gpt2(folder / "gpt2") / "tokenizer.json"))
     path = folder / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    gguf_files.add_byte_level(writer, tokenizer, "gpt-2")
-    writer.add_chat_template("{{ messages }}")
-    gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"), Kind.Q8_0)
-    gguf_files.finish(writer)
+    with gguf_files.writing(path, "llama") as writer:
+        gguf_files.add_byte_level(writer, tokenizer, "gpt-2")
+        writer.add_chat_template("{{ messages }}")
+        gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"), Kind.Q8_0)
     return path.read_bytes()
 
 
@@ -128,18 +120,16 @@ def is_read(path: Path, data: bytes) -> bool:
     return True
 
 
-def test_a_file_that_was_cut_off_is_damaged(whole: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
+def test_a_file_that_was_cut_off_is_damaged(whole: bytes, path: Path) -> None:
     assert is_read(path, whole)
     ends = [*range(0, 2000, 61), *range(2000, len(whole), len(whole) // 60), len(whole) - 33]
     assert [end for end in ends if is_read(path, whole[:end])] == []
 
 
-def test_changed_bytes_never_crash(whole: bytes, tmp_path: Path) -> None:
+def test_changed_bytes_never_crash(whole: bytes, path: Path) -> None:
     """Three hundred files with a few wrong bytes each, most in the part with lengths."""
     rng = random.Random(0)
     header = whole.index(b"output_norm.weight")
-    path = tmp_path / "model.gguf"
     read = 0
     for _ in range(300):
         data = bytearray(whole)
@@ -222,8 +212,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("data", "message"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_file_that_was_made_to_harm_is_refused(data: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
+def test_a_file_that_was_made_to_harm_is_refused(data: bytes, message: str, path: Path) -> None:
     path.write_bytes(data)
     tracemalloc.start()
     with pytest.raises(ModelUnavailable, match=message):
@@ -244,22 +233,17 @@ def test_a_file_that_was_made_to_harm_is_refused(data: bytes, message: str, tmp_
     ],
 )
 def test_settings_that_no_model_has_are_refused(
-    method: str, key: str, value: object, message: str, tmp_path: Path
+    method: str, key: str, value: object, message: str, path: Path
 ) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    del writer.kv_data[0][f"llama.{key}"]
-    getattr(writer, method)(f"llama.{key}", value)
-    gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
-    gguf_files.finish(writer)
+    with gguf_files.writing(path, "llama", has_tensors=True) as writer:
+        del writer.kv_data[0][f"llama.{key}"]
+        getattr(writer, method)(f"llama.{key}", value)
     with pytest.raises(ModelUnavailable, match=message):
         gguf_model.read_config_values(path)
 
 
-def test_heads_that_do_not_divide_a_matrix_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    writer.add_tensor("blk.0.attn_q.weight", np.zeros((31, 64), np.float32))
-    gguf_files.finish(writer)
+def test_heads_that_do_not_divide_a_matrix_are_refused(path: Path) -> None:
+    with gguf_files.writing(path, "llama") as writer:
+        writer.add_tensor("blk.0.attn_q.weight", np.zeros((31, 64), np.float32))
     with pytest.raises(ModelUnavailable, match="31 rows for 4 heads"):
         dict(gguf_model.read_tensors(path))

@@ -1,7 +1,5 @@
 """GGUF checkpoints against files that llama.cpp's own package wrote, and against SmolLM2's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,6 @@ from xla_backend.checkpoints.formats import gguf_model
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
 from xla_backend.checkpoints.rotary_form import describe
 from xla_backend.checkpoints.weights import (
-    MODEL_TYPES,
     read_config,
     read_config_values,
     read_stored,
@@ -37,9 +34,7 @@ def smollm2() -> Path:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_config_values_are_those_of_the_hugging_face_folder(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_config_values_are_those_of_a_hub_folder(architecture: str, tmp_path: Path) -> None:
     from transformers import AutoConfig
 
     values = read_config_values(gguf_files.write(tmp_path / "model.gguf", architecture))
@@ -106,6 +101,11 @@ def test_the_config_values_are_those_of_the_hugging_face_folder(
         expected["rope_parameters"] = values["rope_parameters"] | yarn
     if architecture == "phi3":
         expected["rope_parameters"] |= {"partial_rotary_factor": 1.0}
+    if architecture == "qwen35":
+        expected["rope_parameters"] |= {"partial_rotary_factor": 0.25}
+        expected["layer_types"] = ["linear_attention", "full_attention", "linear_attention"]
+        sizes = {"num_key_heads": 2, "num_value_heads": 4, "key_head_dim": 8, "value_head_dim": 16}
+        expected |= {f"linear_{name}": size for name, size in sizes.items()}
     if architecture == "granite":
         expected |= {
             "embedding_multiplier": 12.0,
@@ -119,10 +119,8 @@ def test_the_config_values_are_those_of_the_hugging_face_folder(
 def test_gemma_4s_frequency_factors_say_which_pairs_are_rotated(tmp_path: Path) -> None:
     for place, slow in enumerate((1e30, 8.0)):
         path = tmp_path / f"{place}.gguf"
-        writer = gguf_files.begin(path, "gemma4")
-        gguf_files.add_tensors(writer, "gemma4", gguf_files.weights("gemma4"))
-        writer.add_tensor("rope_freqs.weight", np.array([1.0] * 4 + [slow] * 12, np.float32))
-        gguf_files.finish(writer)
+        with gguf_files.writing(path, "gemma4", has_tensors=True) as writer:
+            writer.add_tensor("rope_freqs.weight", np.array([1.0] * 4 + [slow] * 12, np.float32))
     rope = read_config_values(tmp_path / "0.gguf")["rope_parameters"]["full_attention"]
     assert (rope["rope_type"], rope["partial_rotary_factor"]) == ("proportional", 0.25)
     with pytest.raises(ModelUnavailable, match="scales its positions"):
@@ -155,12 +153,10 @@ def test_llama_3s_frequency_factors_become_its_parameters(tmp_path: Path) -> Non
     assert len({*factors}) > 2
     for change, found in ((1.0, rope), (1.5, None)):
         path = tmp_path / f"{change}.gguf"
-        writer = gguf_files.begin(path, "llama")
-        gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
-        stored = np.array(factors, np.float32)
-        stored[4] *= change
-        writer.add_tensor("rope_freqs.weight", stored)
-        gguf_files.finish(writer)
+        with gguf_files.writing(path, "llama", has_tensors=True) as writer:
+            stored = np.array(factors, np.float32)
+            stored[4] *= change
+            writer.add_tensor("rope_freqs.weight", stored)
         if found is None:
             with pytest.raises(ModelUnavailable, match="scales its positions"):
                 read_config_values(path)
@@ -180,16 +176,11 @@ def test_llama_3s_frequency_factors_become_its_parameters(tmp_path: Path) -> Non
         ({"scaling.factor": 1.0}, None),
     ],
 )
-def test_a_linear_factor_counts_under_its_old_name_and_without_a_type(
-    keys: dict[str, Any], factor: float | None, tmp_path: Path
-) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
-    for key, value in keys.items():
-        add = writer.add_string if isinstance(value, str) else writer.add_float32
-        add(f"llama.rope.{key}", value)
-    gguf_files.finish(writer)
+def test_linear_factors_by_any_name(keys: dict[str, Any], factor: float | None, path: Path) -> None:
+    with gguf_files.writing(path, "llama", has_tensors=True) as writer:
+        for key, value in keys.items():
+            add = writer.add_string if isinstance(value, str) else writer.add_float32
+            add(f"llama.rope.{key}", value)
     assert read_config_values(path)["rope_parameters"].get("factor") == factor
 
 
@@ -202,19 +193,16 @@ def test_a_linear_factor_counts_under_its_old_name_and_without_a_type(
     ],
 )
 def test_yarn_is_that_of_a_folder(
-    architecture: str, factor: float, own: dict[str, float], tmp_path: Path
+    architecture: str, factor: float, own: dict[str, float], path: Path
 ) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, architecture)
-    gguf_files.add_tensors(writer, architecture, gguf_files.weights(architecture))
-    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
-    writer.add_rope_scaling_factor(4.0)
-    writer.add_rope_scaling_orig_ctx_len(16)
-    writer.add_rope_scaling_attn_factors(factor)
-    if own:
-        writer.add_rope_scaling_yarn_log_mul(own["mscale_all_dim"])
-        writer.add_attn_temperature_scale(own["llama_4_scaling_beta"])
-    gguf_files.finish(writer)
+    with gguf_files.writing(path, architecture, has_tensors=True) as writer:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(4.0)
+        writer.add_rope_scaling_orig_ctx_len(16)
+        writer.add_rope_scaling_attn_factors(factor)
+        if own:
+            writer.add_rope_scaling_yarn_log_mul(own["mscale_all_dim"])
+            writer.add_attn_temperature_scale(own["llama_4_scaling_beta"])
     config = read_config(path)
     found = describe(config).layers[0].mixer.positions
     config.rope_parameters = {
@@ -233,16 +221,14 @@ def test_yarn_is_that_of_a_folder(
 def test_longrope_and_partly_turned_heads_are_those_of_a_folder(tmp_path: Path) -> None:
     """As llama.cpp's converter has Phi-4-mini: factors without a type, half of each head turned."""
     path, short, long = tmp_path / "model.gguf", np.linspace(1, 2, 8), np.linspace(2, 9, 8)
-    writer = gguf_files.begin(path, "phi3")
-    gguf_files.add_tensors(writer, "phi3", gguf_files.weights("phi3"))
-    writer.add_rope_scaling_orig_ctx_len(32)
-    writer.add_rope_scaling_attn_factors(1.2)
-    writer.add_rope_dimension_count(16)
-    writer.add_head_count(2)  # the converter's heads are width / heads wide
-    writer.add_sliding_window(40)
-    writer.add_tensor("rope_factors_short.weight", short.astype(np.float32))
-    writer.add_tensor("rope_factors_long.weight", long.astype(np.float32))
-    gguf_files.finish(writer)
+    with gguf_files.writing(path, "phi3", has_tensors=True) as writer:
+        writer.add_rope_scaling_orig_ctx_len(32)
+        writer.add_rope_scaling_attn_factors(1.2)
+        writer.add_rope_dimension_count(16)
+        writer.add_head_count(2)  # the converter's heads are width / heads wide
+        writer.add_sliding_window(40)
+        writer.add_tensor("rope_factors_short.weight", short.astype(np.float32))
+        writer.add_tensor("rope_factors_long.weight", long.astype(np.float32))
     form = describe(read_config(path))
     [mixer] = {layer.mixer for layer in form.layers}
     assert (mixer.window, mixer.positions.amplitude) == (40, pytest.approx(1.2))
@@ -252,20 +238,15 @@ def test_longrope_and_partly_turned_heads_are_those_of_a_folder(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("pattern", "kinds"), [(None, "sss"), (2, "sfs"), ([0, 1, 0], "fsf")])
-def test_olmo_3_is_olmo_2_with_windows(
-    pattern: int | list[int] | None, kinds: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "olmo2")
-    gguf_files.add_tensors(writer, "olmo2", gguf_files.weights("olmo2"))
-    writer.add_sliding_window(16)
-    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
-    writer.add_rope_scaling_factor(4.0)
-    writer.add_rope_scaling_orig_ctx_len(16)
-    if pattern is not None:
-        as_flags = pattern if isinstance(pattern, int) else [bool(flag) for flag in pattern]
-        writer.add_sliding_window_pattern(as_flags)
-    gguf_files.finish(writer)
+def test_olmo_3_has_windows(pattern: int | list[int] | None, kinds: str, path: Path) -> None:
+    with gguf_files.writing(path, "olmo2", has_tensors=True) as writer:
+        writer.add_sliding_window(16)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(4.0)
+        writer.add_rope_scaling_orig_ctx_len(16)
+        if pattern is not None:
+            as_flags = pattern if isinstance(pattern, int) else [bool(flag) for flag in pattern]
+            writer.add_sliding_window_pattern(as_flags)
     config = read_config(path)
     mixers = [layer.mixer for layer in describe(config).layers]
     assert config.model_type == "olmo3"
@@ -274,17 +255,14 @@ def test_olmo_3_is_olmo_2_with_windows(
     assert [mixer.positions.amplitude > 1 for mixer in mixers] == [kind == "f" for kind in kinds]
 
 
-def test_a_text_ends_at_the_ends_that_the_file_names(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "gemma2")
-    gguf_files.add_tensors(writer, "gemma2", gguf_files.weights("gemma2"))
-    writer.add_eos_token_id(0)
-    writer.add_eot_token_id(107)
-    writer.add_bos_token_id(2)
-    # What a template ends a turn with is an end even where no id says so; a word is none.
-    writer.add_token_list(["<eos>", "<end_of_turn>", "<bos>", "<|im_end|>"])
-    writer.add_token_types([3, 3, 3, 1])
-    gguf_files.finish(writer)
+def test_a_text_ends_at_the_ends_that_the_file_names(path: Path) -> None:
+    with gguf_files.writing(path, "gemma2", has_tensors=True) as writer:
+        writer.add_eos_token_id(0)
+        writer.add_eot_token_id(107)
+        writer.add_bos_token_id(2)
+        # What a template ends a turn with is an end even where no id says so; a word is none.
+        writer.add_token_list(["<eos>", "<end_of_turn>", "<bos>", "<|im_end|>"])
+        writer.add_token_types([3, 3, 3, 1])
     values = read_config_values(path)
     assert (values["eos_token_id"], values["bos_token_id"]) == ([0, 107], 2)
     assert Registry().locate(str(path)).generation_config.eos_token_id == [0, 107, 1]
@@ -302,14 +280,9 @@ def test_a_text_ends_at_the_ends_that_the_file_names(tmp_path: Path) -> None:
         (lambda w: w.add_tensor("blk.0.ffn_gate_shexp.weight", np.ones(8, np.float32)), "experts"),
     ],
 )
-def test_what_would_be_computed_wrongly_is_refused(
-    change: Any, message: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
-    change(writer)
-    gguf_files.finish(writer)
+def test_what_would_be_computed_wrongly_is_refused(change: Any, message: str, path: Path) -> None:
+    with gguf_files.writing(path, "llama", has_tensors=True) as writer:
+        change(writer)
     with pytest.raises(ModelUnavailable, match=message):
         read_config_values(path)
         dict(gguf_model.read_tensors(path))
@@ -334,8 +307,7 @@ def test_experts_keep_their_format(kind: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(read_weights(path)[name], wide, rtol=1e-6)
 
 
-def test_another_architecture_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
+def test_another_architecture_is_named(path: Path) -> None:
     writer = gguf.GGUFWriter(path, "rwkv7")
     writer.add_tensor("token_embd.weight", np.ones((2, 2), np.float32))
     gguf_files.finish(writer)
@@ -348,16 +320,30 @@ def test_another_architecture_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_weights_are_those_before_the_conversion(architecture: str, tmp_path: Path) -> None:
+    """Tensor by tensor, and as the engine reads a file or its folder."""
     tied = architecture != "llama"
-    path = gguf_files.write(tmp_path / "model.gguf", architecture, tied=tied)
+    path = gguf_files.write(tmp_path / "any-name.gguf", architecture, tied=tied)
+    assert weight_files(tmp_path) == weight_files(path) == [path]
+    assert read_config_values(tmp_path) == read_config_values(path)
     assert read_config_values(path)["tie_word_embeddings"] == tied
+    assert folder_info(str(path)).context_length == 128
     expected = gguf_files.weights(architecture, tied=tied)
-    found = dict(gguf_model.read_tensors(path))
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert found[name].dtype == np.float32
-        # Gemma's norms lose the last bits of what is near to minus one.
-        np.testing.assert_allclose(found[name], tensor, rtol=0, atol=2.5e-7, err_msg=name)
+    found = read_weights(tmp_path)
+    if architecture == "phi3":  # what one matrix has there, are several here
+        for name in [name for name in expected if "qkv_proj" in name or "gate_up" in name]:
+            parts = "qkv" if "qkv_proj" in name else ("gate", "up")
+            own = [re.sub("qkv|gate_up", part, name) for part in parts]
+            found[name] = np.concatenate([found.pop(part) for part in own])
+    if architecture == "qwen35":  # of each head first the query, then its gates
+        at = "model.layers.1.self_attn."
+        both = [found.pop(f"{at}{x}_proj.weight").reshape(HEADS, HEAD_SIZE, -1) for x in "qg"]
+        found[f"{at}q_proj.weight"] = np.hstack(both).reshape(-1, both[0].shape[-1])
+    for each in (found, dict(gguf_model.read_tensors(path))):
+        assert each.keys() == expected.keys()
+        for name, tensor in expected.items():
+            assert each[name].dtype == np.float32
+            # Gemma's norms lose the last bits of what is near to minus one.
+            np.testing.assert_allclose(each[name], tensor, rtol=0, atol=2.5e-7, err_msg=name)
 
 
 def test_what_the_converter_reorders_is_not_what_it_was() -> None:
@@ -366,39 +352,15 @@ def test_what_the_converter_reorders_is_not_what_it_was() -> None:
     assert not np.allclose(gguf_files.permuted(q, HEADS), q)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_folder_with_a_file_is_read_where_the_engine_has_its_architecture(
-    architecture: str, tmp_path: Path
+def test_a_folder_with_a_config_is_read_by_it_and_of_several_files_one_is_to_be_named(
+    tmp_path: Path,
 ) -> None:
-    path = gguf_files.write(tmp_path / "any-name.gguf", architecture)
-    assert weight_files(tmp_path) == weight_files(path) == [path]
-    assert read_config_values(tmp_path) == read_config_values(path)
-    if read_config_values(path)["model_type"] in MODEL_TYPES:
-        expected = gguf_files.weights(architecture)
-        found = read_weights(tmp_path)
-        if architecture == "phi3":  # what one matrix has there, are several here
-            for name in [name for name in expected if "qkv_proj" in name or "gate_up" in name]:
-                parts = "qkv" if "qkv_proj" in name else ("gate", "up")
-                own = [re.sub("qkv|gate_up", part, name) for part in parts]
-                found[name] = np.concatenate([found.pop(part) for part in own])
-        assert found.keys() == expected.keys()
-        for name, tensor in expected.items():
-            np.testing.assert_allclose(found[name], tensor, rtol=0, atol=2.5e-7, err_msg=name)
-        assert folder_info(str(path)).context_length == 128
-    else:
-        with pytest.raises(ModelUnavailable, match="architecture"):
-            read_config(path)
-
-
-def test_of_several_files_one_is_to_be_named(tmp_path: Path) -> None:
     for name in ("b.gguf", "a.gguf"):
         gguf_files.write(tmp_path / name, "llama")
     with pytest.raises(ModelUnavailable, match=r"2 GGUF files; give the path of one.*a\.gguf"):
         read_config_values(tmp_path)
     assert read_config_values(tmp_path / "b.gguf")["model_type"] == "llama"
 
-
-def test_a_folder_with_a_config_is_read_by_it(tmp_path: Path) -> None:
     gguf_files.write(tmp_path / "model.gguf", "llama")
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     assert read_config_values(tmp_path) == {"model_type": "gpt2"}

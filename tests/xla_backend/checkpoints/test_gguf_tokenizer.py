@@ -1,7 +1,5 @@
 """Tokenizers of GGUF files against the tokenizer.json that each was made from."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -76,13 +74,11 @@ def byte_level(pre: str) -> Tokenizer:
 
 
 @pytest.mark.parametrize("pre", ["smollm", "gpt-2", "qwen2", "llama-bpe"])
-def test_byte_level_tokenizers_are_those_of_tokenizer_json(pre: str, tmp_path: Path) -> None:
+def test_byte_level_tokenizers_are_those_of_tokenizer_json(pre: str, path: Path) -> None:
     expected = byte_level(pre)
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    gguf_files.add_byte_level(writer, expected, pre)
-    writer.add_add_bos_token(False)
-    gguf_files.finish(writer)
+    with gguf_files.writing(path, "llama") as writer:
+        gguf_files.add_byte_level(writer, expected, pre)
+        writer.add_add_bos_token(False)
     tokenizer = gguf_tokenizer.load(path)
     found = tokenizer.backend_tokenizer
     assert found.get_vocab_size() == expected.get_vocab_size()
@@ -146,36 +142,32 @@ def sentencepiece(prepend: bool, strips: str = "") -> tuple[Tokenizer, list[str]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gemma4", "phi3"])
-def test_sentencepiece_tokenizers_are_those_of_tokenizer_json(
-    architecture: str, tmp_path: Path
-) -> None:
+def test_sentencepiece_is_that_of_tokenizer_json(architecture: str, path: Path) -> None:
     is_gemma = architecture.startswith("gemma")
     strips = "</s>" if architecture == "phi3" else ""
     expected, tokens, kinds = sentencepiece(not is_gemma, strips)
     expected.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
     )
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, architecture)
-    writer.add_tokenizer_model("gemma4" if architecture == "gemma4" else "llama")
-    if architecture == "gemma4":  # whose file has them
-        merges = json.loads(expected.to_str())["model"]["merges"]
-        writer.add_token_merges([" ".join(merge) for merge in merges])
-    # llama.cpp writes runs of spaces of Gemma as they are.
-    writer.add_token_list(
-        [
-            token.replace("▁", " ") if kind == 4 else token
-            for token, kind in zip(tokens, kinds, strict=True)
-        ]
-    )
-    writer.add_token_scores([-float(place) for place in range(len(tokens))])
-    writer.add_token_types(kinds)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    writer.add_add_space_prefix(not is_gemma)
-    writer.add_chat_template("{{ messages[0].content }}</s>")
-    gguf_files.finish(writer)
+    with gguf_files.writing(path, architecture) as writer:
+        writer.add_tokenizer_model("gemma4" if architecture == "gemma4" else "llama")
+        if architecture == "gemma4":  # whose file has them
+            merges = json.loads(expected.to_str())["model"]["merges"]
+            writer.add_token_merges([" ".join(merge) for merge in merges])
+        # llama.cpp writes runs of spaces of Gemma as they are.
+        writer.add_token_list(
+            [
+                token.replace("▁", " ") if kind == 4 else token
+                for token, kind in zip(tokens, kinds, strict=True)
+            ]
+        )
+        writer.add_token_scores([-float(place) for place in range(len(tokens))])
+        writer.add_token_types(kinds)
+        writer.add_bos_token_id(1)
+        writer.add_eos_token_id(2)
+        writer.add_unk_token_id(0)
+        writer.add_add_space_prefix(not is_gemma)
+        writer.add_chat_template("{{ messages[0].content }}</s>")
     tokenizer = gguf_tokenizer.load(path)
     # Who types a control token or a byte types letters.
     for typed in ("a</s>b", "<0x41>", "<s>"):
@@ -200,12 +192,11 @@ def test_a_beginning_is_added_where_the_file_says_so_or_llama_cpp_would(tmp_path
     for pre, says in (("llama-bpe", None), ("llama-bpe", False), ("gpt-2", None), ("gpt-2", True)):
         path = tmp_path / "model.gguf"
         path.unlink(missing_ok=True)
-        writer = gguf_files.begin(path, "llama")
-        gguf_files.add_byte_level(writer, expected, pre)
-        writer.add_bos_token_id(0)
-        if says is not None:
-            writer.add_add_bos_token(says)
-        gguf_files.finish(writer)
+        with gguf_files.writing(path, "llama") as writer:
+            gguf_files.add_byte_level(writer, expected, pre)
+            writer.add_bos_token_id(0)
+            if says is not None:
+                writer.add_add_bos_token(says)
         ids = tokenization.Tokenizer.load(path).encode("the fox")
         starts[pre, says] = ids[0] == 0
     assert starts == {
@@ -216,11 +207,9 @@ def test_a_beginning_is_added_where_the_file_says_so_or_llama_cpp_would(tmp_path
     }
 
 
-def test_an_unknown_way_to_split_text_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    gguf_files.add_byte_level(writer, byte_level("gpt-2"), "of-tomorrow")
-    gguf_files.finish(writer)
+def test_an_unknown_way_to_split_text_is_named(path: Path) -> None:
+    with gguf_files.writing(path, "llama") as writer:
+        gguf_files.add_byte_level(writer, byte_level("gpt-2"), "of-tomorrow")
     with pytest.raises(ModelUnavailable, match=r"'of-tomorrow'\. Convert the model again"):
         tokenization.Tokenizer.load(path)
 
@@ -235,28 +224,24 @@ def test_an_unknown_way_to_split_text_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_vocabulary_that_cannot_be_right_is_damaged(
-    tokens: list[str], merges: list[str], message: str, tmp_path: Path
+    tokens: list[str], merges: list[str], message: str, path: Path
 ) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(tokens)
-    writer.add_token_merges(merges or ["a b"])
-    gguf_files.finish(writer)
+    with gguf_files.writing(path, "llama") as writer:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_list(tokens)
+        writer.add_token_merges(merges or ["a b"])
     with pytest.raises(ModelUnavailable, match=message):
         tokenization.Tokenizer.load(path)
 
 
-def test_of_tokens_that_are_written_alike_the_last_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(["a", "b", "a", "ab"])
-    writer.add_token_types([1, 1, 1, 1])
-    writer.add_token_merges(["a b"])
-    gguf_files.finish(writer)
+def test_of_tokens_that_are_written_alike_the_last_is_read(path: Path) -> None:
+    with gguf_files.writing(path, "llama") as writer:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_list(["a", "b", "a", "ab"])
+        writer.add_token_types([1, 1, 1, 1])
+        writer.add_token_merges(["a b"])
     tokenizer = tokenization.Tokenizer.load(path)
     assert tokenizer.encode("aab") == [2, 3]
     assert tokenizer.decode([2, 0, 3]) == "aab"

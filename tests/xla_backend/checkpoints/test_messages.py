@@ -1,7 +1,5 @@
 """Messages as a prompt: what the chat template makes of them, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path
@@ -146,9 +144,7 @@ OWN = "{% if tools %}{{ tools[0].function.name }}{% endif %}" + PLAIN.replace(
         ),
     ],
 )
-def test_tools_are_written_by_the_template_or_as_text(
-    folder: Path, template: str, begins: str, ends: str
-) -> None:
+def test_tools_by_template_or_as_text(folder: Path, template: str, begins: str, ends: str) -> None:
     (folder / "chat_template.jinja").write_text(template)
     tokenizer = Tokenizer.load(folder)
     written = tokenizer.decode(tokenizer.encode(ASKED, tools=TOOLS))
@@ -163,6 +159,9 @@ def test_a_form_with_tokens_that_no_text_has_is_not_taken(folder: Path) -> None:
     for marker, is_own in (("<|act|>", True), ("<|turn|>", False)):
         (folder / "chat_template.jinja").write_text(OWN.replace("<|tool_call|>", marker))
         assert (Tokenizer.load(folder).tool_format.marker == marker) is is_own
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('never') }}")
+    with pytest.raises(InvalidRequest, match="chat template refuses these messages: never"):
+        Tokenizer.load(folder).encode(question("Who?"))
 
 
 def test_tokens_of_calls_are_text(tmp_path: Path) -> None:
@@ -173,13 +172,6 @@ def test_tokens_of_calls_are_text(tmp_path: Path) -> None:
     assert tokenizer.decode(ids) == "".join(names[:-1])
     texts = tokenizer.vocabulary_bytes(max(ids) + 1)
     assert [texts[id].decode() for id in ids] == [*names[:-1], ""]
-
-
-@pytest.mark.parametrize("folder", ["chat_template.jinja"], indirect=True)
-def test_a_template_that_refuses_says_why(folder: Path) -> None:
-    (folder / "chat_template.jinja").write_text("{{ raise_exception('never') }}")
-    with pytest.raises(InvalidRequest, match="chat template refuses these messages: never"):
-        Tokenizer.load(folder).encode(question("Who?"))
 
 
 @pytest.mark.parametrize("folder", ["chat_template.jinja"], indirect=True)

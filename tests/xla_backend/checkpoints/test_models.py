@@ -1,14 +1,10 @@
 """Names to folders: bundled models, local folders, and the Hub, whose part a local server plays."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import pickle
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +13,7 @@ import pytest
 
 from tests import checkpoints, gguf_files
 from tests.hub import HUB_MODEL, Hub, hub_with
+from tests.program import python
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
@@ -104,8 +101,7 @@ def test_importing_and_listing_is_light():
         "heavy = {'transformers', 'httpx2', 'tensorflow', 'keras', 'h5py'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
-    root = Path(__file__).resolve().parents[3]
-    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+    python(code)
 
 
 # Bundled models and folders
@@ -149,27 +145,27 @@ def test_a_folder_that_cannot_be_used_can_be_listed(made: Path, tmp_path: Path):
     assert folder_info(str(tmp_path)).family == "decoder-only"
 
 
-def test_a_bundled_model_is_located(registry: Registry, bundled: Path):
+def test_a_bundled_model_is_located(registry: Registry, bundled: Path) -> None:
     files = registry.locate("gpt2-stories")
     assert files.folder == bundled / "gpt2-stories"
     assert files.info.source == "bundled"
     assert files.info.description == registry.list()[0].description
 
-
-def test_without_generation_config_the_config_stands_in(registry: Registry, bundled: Path):
     (bundled / "gpt2-stories" / "generation_config.json").unlink()
     files = registry.locate("gpt2-stories")
     assert files.generation_config.eos_token_id == files.config.eos_token_id
 
 
-def test_relative_and_home_folders(registry: Registry, made: Path, monkeypatch: pytest.MonkeyPatch):
+def test_folders_are_relative_at_home_or_forbidden_and_a_file_is_none(
+    registry: Registry, made: Path, monkeypatch: pytest.MonkeyPatch, bundled: Path
+) -> None:
     monkeypatch.chdir(made)
     monkeypatch.setenv("HOME", str(made))
     for name in ("gpt2", "./gpt2", "~/gpt2", "../" + made.name + "/gpt2", "gpt2/"):
         assert registry.locate(name).config.model_type == "gpt2"
+    with pytest.raises(ModelUnavailable, match="is a file; give the folder"):
+        registry.locate(str(made / "gpt2" / "model.safetensors"))
 
-
-def test_folders_can_be_forbidden(bundled: Path, made: Path):
     registry = Registry(bundled_folder=bundled, allow_folders=False)
     for name in (str(made / "gpt2"), "../demo_models/gpt2-stories", str(bundled), "/etc"):
         with pytest.raises(ModelUnavailable, match="there is no model") as caught:
@@ -201,9 +197,7 @@ def test_folders_can_be_forbidden(bundled: Path, made: Path):
     ],
 )
 @pytest.mark.parametrize("allow_folders", [True, False])
-def test_a_name_that_is_none_is_a_short_printable_sentence(
-    bundled: Path, name: object, allow_folders: bool
-):
+def test_other_names_get_a_printable_sentence(bundled: Path, name: object, allow_folders: bool):
     with pytest.raises(ModelUnavailable) as caught:
         Registry(bundled_folder=bundled, allow_folders=allow_folders).locate(name)
     message = str(caught.value)
@@ -271,9 +265,7 @@ def test_a_text_ends_where_only_the_tokenizer_says_so(tmp_path: Path, is_chat: b
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"max_length": "long"}', '{"num_beams": -3}'])
-def test_a_broken_generation_config_is_named(
-    registry: Registry, made: Path, tmp_path: Path, content: str
-):
+def test_broken_generation_configs(registry: Registry, made: Path, tmp_path: Path, content: str):
     folder = shutil.copytree(made / "gpt2", tmp_path / "copy")
     (folder / "generation_config.json").write_text(content)
     try:
@@ -282,11 +274,6 @@ def test_a_broken_generation_config_is_named(
         assert "generation_config.json is damaged" in str(error)
     else:
         assert content.startswith('{"')  # JSON whose odd values Transformers lets pass
-
-
-def test_a_file_is_not_a_folder(registry: Registry, made: Path):
-    with pytest.raises(ModelUnavailable, match="is a file; give the folder"):
-        registry.locate(str(made / "gpt2" / "model.safetensors"))
 
 
 # The Hub
@@ -321,23 +308,14 @@ def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _point_client_at(f"http://127.0.0.1:{port}", tmp_path / "cache", monkeypatch)
 
 
-def test_the_hub_has_the_model_of_a_package_that_is_not_there(
-    bundled: Path, hub: type[Hub]
-) -> None:
-    hub.repository = "HuggingFaceTB/SmolLM2-135M-Instruct"
-    files = Registry([PACKAGED_MODEL], bundled_folder=bundled).locate(PACKAGED_MODEL)
-    assert (files.info.name, files.info.source) == (PACKAGED_MODEL, "hub")
-    assert "models--HuggingFaceTB--SmolLM2-135M-Instruct" in files.folder.parts
-
-
-def test_the_model_of_a_package_comes_first_where_the_hub_s_cache_has_it(
-    bundled: Path, hub: type[Hub]
-) -> None:
-    """As on a Space, whose cache is filled beforehand."""
+def test_the_hub_has_the_model_of_a_missing_package(bundled: Path, hub: type[Hub]) -> None:
     hub.repository = "HuggingFaceTB/SmolLM2-135M-Instruct"
     registry = Registry(bundled_folder=bundled)
     assert registry.list()[0].name == DEFAULT_MODEL
-    registry.locate(PACKAGED_MODEL)
+    files = registry.locate(PACKAGED_MODEL)
+    assert (files.info.name, files.info.source) == (PACKAGED_MODEL, "hub")
+    assert "models--HuggingFaceTB--SmolLM2-135M-Instruct" in files.folder.parts
+    # It comes first, as on a Space, whose cache is filled beforehand.
     first = registry.list()[0]
     assert (first.name, first.source, first.on_disk) == (PACKAGED_MODEL, "hub", True)
     assert [info.name for info in registry.list() if info.source == "hub" and info.on_disk] == [
@@ -367,9 +345,7 @@ def test_a_listed_model_says_what_it_takes(name: str) -> None:
     assert 100e6 < (info.download_bytes or 0) < 3e9
 
 
-def test_a_gguf_file_of_the_hub_is_found_by_its_quantization(
-    hub: type[Hub], tmp_path: Path
-) -> None:
+def test_a_gguf_file_of_the_hub_by_its_quantization(hub: type[Hub], tmp_path: Path) -> None:
     for name in ("small-Q4_0.gguf", "small-Q8_0.gguf", "mmproj-small-Q8_0.gguf"):
         (hub.folder / name).write_bytes(b"another")
     gguf_files.write(hub.folder / "small-Q8_0.gguf", "llama")
@@ -398,9 +374,7 @@ def test_a_gguf_file_of_the_hub_is_found_by_its_quantization(
         ((), "It has no GGUF files; leave out the part after the colon"),
     ],
 )
-def test_a_gguf_file_that_cannot_be_told_is_not_downloaded(
-    hub: type[Hub], files: tuple[str, ...], message: str
-) -> None:
+def test_gguf_files_that_are_unclear(hub: type[Hub], files: tuple[str, ...], message: str) -> None:
     for name in files:
         (hub.folder / name).write_bytes(b"GGUF")
     with pytest.raises(ModelUnavailable, match=message):
@@ -428,9 +402,7 @@ def test_a_candidate_is_looked_at_before_its_weights_are_fetched(hub: type[Hub])
         ("{", HUB_MODEL),
     ],
 )
-def test_a_candidate_that_is_not_supported_is_refused_by_name(
-    hub: type[Hub], config: str, message: str
-) -> None:
+def test_other_candidates_are_refused_by_name(hub: type[Hub], config: str, message: str) -> None:
     (hub.folder / "config.json").write_text(config)
     with pytest.raises(ModelUnavailable, match=message) as caught:
         candidate(HUB_MODEL)
@@ -455,9 +427,7 @@ def test_a_candidate_that_is_no_name_says_what_to_write(name: str) -> None:
         candidate(name)
 
 
-def test_what_was_added_is_listed_and_found_by_others(
-    made: Path, hub: type[Hub], tmp_path: Path
-) -> None:
+def test_added_models_are_found_by_others(made: Path, hub: type[Hub], tmp_path: Path) -> None:
     added = AddedModels(tmp_path / "store" / "added_models.json")
     registry = Registry([], allow_folders=False, bundled_folder=Path("/nowhere"), added=added)
     assert registry.list() == []
@@ -479,9 +449,7 @@ def test_what_was_added_is_listed_and_found_by_others(
 
 
 @pytest.mark.parametrize("content", ["", "[", "{}", "[1]", '[{"name": "a/b"}]', "null"])
-def test_a_damaged_file_of_added_models_is_as_none(
-    tmp_path: Path, content: str, made: Path
-) -> None:
+def test_a_damaged_file_of_models_is_as_none(tmp_path: Path, content: str, made: Path) -> None:
     added = AddedModels(tmp_path / "added_models.json")
     added.path.write_text(content)
     assert added.read() == {}
@@ -489,9 +457,7 @@ def test_a_damaged_file_of_added_models_is_as_none(
     assert list(added.read()) == [str(made / "gpt2")]
 
 
-def test_a_hub_model_is_downloaded_once(
-    registry: Registry, hub: type[Hub], capfd: pytest.CaptureFixture[str]
-):
+def test_one_download(registry: Registry, hub: type[Hub], capfd: pytest.CaptureFixture[str]):
     said: list[Download] = []
     files = registry.locate(HUB_MODEL, said.append)
     assert files.info.name == HUB_MODEL
@@ -531,9 +497,7 @@ def test_a_download_that_was_cut_off_is_finished(registry: Registry, hub: type[H
     assert hub.requested == ["model.safetensors"]
 
 
-def test_a_download_tells_how_many_bytes_are_here(
-    registry: Registry, hub: type[Hub], tmp_path: Path
-):
+def test_a_download_counts_its_bytes(registry: Registry, hub: type[Hub], tmp_path: Path):
     # The client writes ten megabytes at a time.
     checkpoints.gpt2(hub.folder, n_embd=384, n_layer=7, n_head=4, n_positions=128)
     blobs = tmp_path / "cache" / "models--openai-community--gpt2" / "blobs"
@@ -566,14 +530,7 @@ def test_a_download_that_breaks_off_keeps_whole_files(registry: Registry, hub: t
     ).read_bytes()
 
 
-def test_one_weight_format_is_fetched(registry: Registry, hub: type[Hub], tmp_path: Path):
-    hub.hidden = frozenset({"model.safetensors"})
-    registry.locate(HUB_MODEL)
-    assert "tf_model.h5" in hub.requested
-    assert not {"pytorch_model.bin", "flax_model.msgpack"} & set(hub.requested)
-
-
-def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[Hub]):
+def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[Hub]) -> None:
     (hub.folder / "model.safetensors").rename(hub.folder / "model-00001-of-00001.safetensors")
     index = {"weight_map": {"wte.weight": "model-00001-of-00001.safetensors"}}
     (hub.folder / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -582,9 +539,14 @@ def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[Hub])
     assert "tf_model.h5" not in hub.requested
 
 
-def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
-    registry: Registry, hub: type[Hub]
-):
+def test_one_weight_format_is_fetched(registry: Registry, hub: type[Hub]) -> None:
+    hub.hidden = frozenset({"model.safetensors"})
+    registry.locate(HUB_MODEL)
+    assert "tf_model.h5" in hub.requested
+    assert not {"pytorch_model.bin", "flax_model.msgpack"} & set(hub.requested)
+
+
+def test_a_repository_of_pickles_is_refused(registry: Registry, hub: type[Hub]):
     hub.hidden = frozenset({"model.safetensors", "tf_model.h5"})
     with pytest.raises(ModelUnavailable, match=r"no weights in a supported format .* Pickles"):
         registry.locate(HUB_MODEL)
@@ -600,25 +562,20 @@ def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
         (503, "status 503; try again"),
     ],
 )
-def test_the_hub_s_refusal_is_passed_on(
-    registry: Registry, hub: type[Hub], status: int, message: str
-):
+def test_the_hub_s_refusal_is_told(registry: Registry, hub: type[Hub], status: int, message: str):
     hub.status = status
     with pytest.raises(ModelUnavailable, match=f"{HUB_MODEL} cannot be downloaded.*{message}"):
         registry.locate(HUB_MODEL)
 
 
 @pytest.mark.usefixtures("no_network")
-def test_without_a_network_the_error_says_what_to_do(registry: Registry):
+def test_without_network_or_offline(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelUnavailable, match="the Hugging Face Hub cannot be reached") as caught:
         registry.locate(HUB_MODEL)
     assert "choose a model that is here: a-model-with-a-card, gpt2-stories" in str(caught.value)
     with pytest.raises(ModelUnavailable, match=f"`hf download {HUB_MODEL}` and give its folder"):
         Registry(bundled_folder=Path("/nowhere")).locate(HUB_MODEL)
 
-
-@pytest.mark.usefixtures("no_network")
-def test_offline_mode_is_named(registry: Registry, monkeypatch: pytest.MonkeyPatch):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -626,9 +583,7 @@ def test_offline_mode_is_named(registry: Registry, monkeypatch: pytest.MonkeyPat
         registry.locate(HUB_MODEL)
 
 
-def test_a_cache_that_cannot_be_written_is_named(
-    registry: Registry, hub: type[Hub], tmp_path: Path
-):
+def test_an_unwritable_cache_is_named(registry: Registry, hub: type[Hub], tmp_path: Path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(ModelUnavailable, match="cannot be stored in the local cache"):
         registry.locate(HUB_MODEL)

@@ -3,8 +3,6 @@
 Each case changes one small folder, and says what is read of it then.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

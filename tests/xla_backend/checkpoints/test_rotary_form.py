@@ -1,7 +1,5 @@
 """What a configuration of a rotary decoder may ask for, and what is refused before it is loaded."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -52,9 +50,7 @@ def test_a_checkpoint_of_each_architecture_is_read_whole(tmp_path: Path, model_t
         ),
     ],
 )
-def test_what_is_not_here_is_refused_by_name(
-    tmp_path: Path, config: dict[str, Any], message: str
-) -> None:
+def test_other_configs_are_refused(tmp_path: Path, config: dict[str, Any], message: str) -> None:
     folder = checkpoints.rotary(tmp_path, "llama")
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | config))
@@ -62,9 +58,7 @@ def test_what_is_not_here_is_refused_by_name(
         read_config(folder)
 
 
-def test_a_long_context_is_cut_where_a_page_can_hold_it_and_a_flag_moves_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_context_is_cut_by_a_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoints.rotary(tmp_path, "llama", max_position_embeddings=131072)
     for given, context in (("", LONGEST_CONTEXT), ("4096", 4096), (str(LONGEST_CONTEXT), 8192)):
         monkeypatch.setenv(CONTEXT_VARIABLE, given)

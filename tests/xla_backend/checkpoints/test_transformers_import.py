@@ -1,12 +1,6 @@
 """Threads that need Transformers while another one is importing it."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.program import python
 
 # Nothing in this process may have imported Transformers: each is asked for the moment that the
 # first begins to.
@@ -30,7 +24,7 @@ def load(name):
             SpeechInput.load(files.folder, files.generation_config, files.config)
         sys.stdout.write("loaded\\n")
     except BaseException:
-        traceback.print_exc()
+        traceback.print_exc(file=sys.stdout)
 
 names = ["gpt2-stories", "opt-stories", "t5-stories", "whisper-commands"] * 2
 threads = [threading.Thread(target=load, args=(name,)) for name in names]
@@ -42,5 +36,4 @@ for thread in threads:
 
 
 def test_models_are_read_by_threads_that_begin_together() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.split() == ["loaded"] * 8, done.stderr
+    assert python(SCRIPT).split() == ["loaded"] * 8

@@ -1,7 +1,5 @@
 """A real child process: what it answers, how its death is noticed, what is kept of it."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -39,23 +37,19 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildProcess]:
     child.end()
 
 
-def test_it_gets_its_job_and_answers_in_pieces(process: ChildProcess) -> None:
+def test_it_gets_its_job_and_answers(process: ChildProcess) -> None:
     process.send("first", None)
     assert process.receive() == ("result", None, {"job": 1})
     process.send("count", 3)
     pieces = [process.receive() for _ in range(4)]
     assert pieces == [("chunk", None, n) for n in range(3)] + [("result", None, 3)]
 
-
-def test_an_error_arrives_as_what_it_was(process: ChildProcess) -> None:
     process.send("refuse", "the prompt is empty.")
     kind, _, error = process.receive()
     assert (kind, type(error), str(error)) == ("error", InvalidRequest, "the prompt is empty.")
 
-
-def test_its_environment_is_this_one_s_and_its_own(process: ChildProcess) -> None:
-    """Without the folder of compiled code: there it would find what it is to compile itself; and
-    with TensorFlow's Keras."""
+    # Without the folder of compiled code: there it would find what it is to compile itself; and
+    # with TensorFlow's Keras.
     for name, value in (
         ("OF_ITS_OWN", "yes"),
         ("PATH", os.environ["PATH"]),
@@ -65,13 +59,17 @@ def test_its_environment_is_this_one_s_and_its_own(process: ChildProcess) -> Non
         process.send("variable", name)
         assert process.receive() == ("result", None, value)
 
-
-def test_waiting_for_a_message_can_have_an_end(process: ChildProcess) -> None:
     process.send("first", None)
     process.receive()
     with pytest.raises(TimeoutError):
         process.receive(timeout_s=0.05)
     assert not process.has_ended()
+
+    process.send("first", None)
+    process.receive()
+    os.kill(process.pid, signal.SIGSTOP)
+    process.end(within_s=0.2)
+    assert process.has_ended()
 
 
 def test_a_kill_is_noticed_and_told(process: ChildProcess) -> None:
@@ -140,14 +138,6 @@ def test_words_of_the_system_about_memory_are_understood(process: ChildProcess) 
     assert process.cause() == "memory ran out"
 
 
-def test_one_that_hears_nothing_is_killed(process: ChildProcess) -> None:
-    process.send("first", None)
-    process.receive()
-    os.kill(process.pid, signal.SIGSTOP)
-    process.end(within_s=0.2)
-    assert process.has_ended()
-
-
 def test_a_function_is_called_and_its_answer_or_error_returned() -> None:
     assert calling.started("math:hypot", 3.0, 4.0).answer() == 5.0
     with pytest.raises(EngineStopped, match=r"It failed \(ValueError: "):
@@ -169,7 +159,6 @@ def test_it_learns_that_its_parent_was_killed(start: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as parent:
-        assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
     wait_until(lambda: has_ended(pid))

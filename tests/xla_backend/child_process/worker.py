@@ -1,7 +1,5 @@
 """A module for `ChildProcess` to run: does at once what it is told, whatever that leads to."""
 
-from __future__ import annotations
-
 import os
 import time
 from importlib import metadata

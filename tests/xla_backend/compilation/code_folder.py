@@ -1,7 +1,5 @@
 """Where TensorFlow is told to look for compiled code, read from its flags as TensorFlow does."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

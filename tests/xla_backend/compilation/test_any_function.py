@@ -1,7 +1,5 @@
 """Tests of `xla_backend.jit`: any TensorFlow function or Keras model, and Keras's own way."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
@@ -104,7 +102,7 @@ def test_a_method_and_weights_that_change() -> None:
     assert [entry.model for entry in fast.cached_functions()] == ["scaled.double_up"] * 2
 
 
-def test_compiling_runs_nothing() -> None:
+def test_compiling_runs_nothing_also_where_a_shape_is_found_out_late() -> None:
     """Or a first call would count twice what it counts."""
     counter = tf.Variable(0)
 
@@ -118,8 +116,22 @@ def test_compiling_runs_nothing() -> None:
     count(np.int32([1, 1, 1]))
     assert counter.numpy() == 10
 
+    # There compiling counts as running, and still nothing runs twice.
+    counter = tf.Variable(0)
 
-def test_nests_of_arguments_and_results() -> None:
+    @jit
+    def late(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        counter.assign_add(1)
+        return tf.reshape(x, [rows, -1])
+
+    result = late(numbers(6), np.int32(2))
+    assert result.output.shape == (2, 3)
+    assert counter.numpy() == 1
+    assert result.timing.compile_s == 0
+    assert late(numbers(6), np.int32(2)).cache is CacheOutcome.HIT
+
+
+def test_what_is_part_of_the_signature_and_what_is_not() -> None:
     @jit
     def mixed(pair: tuple, *, options: dict) -> dict:
         first, second = pair
@@ -134,6 +146,9 @@ def test_nests_of_arguments_and_results() -> None:
     assert str(result.signature) == (
         "(float32[2], float32[2]), options={'name': 'x', 'offset': 3.0}"
     )
+
+    fast = jit(lambda x: x + 1)
+    assert [fast(tf.constant(value)).cache.value for value in (1, 2, 3)] == ["miss", "hit", "hit"]
 
 
 @pytest.mark.parametrize(
@@ -153,27 +168,6 @@ def test_arguments_of_another_kind_are_another_function(one: Any, other: Any) ->
     assert fast(one).cache is CacheOutcome.MISS
     assert fast(other).cache is CacheOutcome.MISS
     assert fast(one).cache is CacheOutcome.HIT
-
-
-def test_values_of_tensors_are_no_part_of_the_signature() -> None:
-    fast = jit(lambda x: x + 1)
-    assert [fast(tf.constant(value)).cache.value for value in (1, 2, 3)] == ["miss", "hit", "hit"]
-
-
-def test_a_result_whose_shape_is_found_out_late() -> None:
-    """There compiling counts as running, and still nothing runs twice."""
-    counter = tf.Variable(0)
-
-    @jit
-    def late(x: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        counter.assign_add(1)
-        return tf.reshape(x, [rows, -1])
-
-    result = late(numbers(6), np.int32(2))
-    assert result.output.shape == (2, 3)
-    assert counter.numpy() == 1
-    assert result.timing.compile_s == 0
-    assert late(numbers(6), np.int32(2)).cache is CacheOutcome.HIT
 
 
 def test_two_threads_trace_once() -> None:

@@ -2,8 +2,6 @@
 calls of TensorFlow's which are not public still do what that takes.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable
@@ -54,7 +52,7 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-def test_a_compiled_function_is_stored_and_then_taken_from_the_store(store: Store) -> None:
+def test_a_compiled_function_is_stored_and_taken_from_the_store(store: Store) -> None:
     compiler = Compiler(store)
     first = function("compiler_test_stored")
     assert not compiler.trace(first)
@@ -75,8 +73,6 @@ def test_a_compiled_function_is_stored_and_then_taken_from_the_store(store: Stor
     assert store.names() == names
     assert xla_folder.collect("compiler_test_stored") == {}
 
-
-def test_without_a_store_everything_is_made_anew() -> None:
     compiler = Compiler(None)
     traced = function("compiler_test_no_store")
     assert not compiler.trace(traced)
@@ -84,9 +80,7 @@ def test_without_a_store_everything_is_made_anew() -> None:
     assert xla_folder.collect("compiler_test_no_store") == {}, "nothing is left behind"
 
 
-def test_without_xla_s_folder_definitions_are_stored_all_the_same(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_definitions_without_xla_s_folder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(xla_folder, "is_ready", lambda: False)
     compiler = Compiler(store)
     traced = function("compiler_test_no_folder")

@@ -1,7 +1,5 @@
 """Tests of `xla_backend.compilation.function_cache`: one build for many callers, a true account."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,7 +19,7 @@ def no_build() -> Built[str]:
     raise AssertionError("it is there already")
 
 
-def test_a_key_is_built_once_and_then_hit() -> None:
+def test_a_key_of_a_model_is_built_once_and_then_hit() -> None:
     cache: FunctionCache[str] = FunctionCache()
     slot, outcome = cache.get("a", KEY, lambda: built("function"))
     assert (slot.built.function, outcome) == ("function", CacheOutcome.MISS)
@@ -29,8 +27,6 @@ def test_a_key_is_built_once_and_then_hit() -> None:
     assert again is slot
     assert outcome is CacheOutcome.HIT
 
-
-def test_other_keys_and_other_models_have_entries_of_their_own() -> None:
     cache: FunctionCache[str] = FunctionCache()
     for model, key, name in (("a", KEY, "1"), ("a", OTHER_KEY, "2"), ("b", KEY, "3")):
         assert cache.get(model, key, lambda name=name: built(name))[1] is CacheOutcome.MISS
@@ -42,8 +38,6 @@ def test_other_keys_and_other_models_have_entries_of_their_own() -> None:
         ("b", KEY),
     ]
 
-
-def test_a_restored_function_is_called_disk_once() -> None:
     cache: FunctionCache[str] = FunctionCache()
     assert cache.get("a", KEY, lambda: built("f", CacheOutcome.DISK))[1] is CacheOutcome.DISK
     assert cache.get("a", KEY, no_build)[1] is CacheOutcome.HIT
@@ -85,7 +79,7 @@ def test_two_keys_do_not_wait_for_each_other() -> None:
     assert outcomes == [CacheOutcome.MISS] * 2
 
 
-def test_a_builder_that_raises_leaves_nothing_behind() -> None:
+def test_a_builder_that_raises_leaves_nothing_behind_and_who_waits_builds_anew() -> None:
     cache: FunctionCache[str] = FunctionCache()
 
     def fail() -> Built[str]:
@@ -98,8 +92,6 @@ def test_a_builder_that_raises_leaves_nothing_behind() -> None:
     assert cache.get("a", KEY, lambda: built("function"))[1] is CacheOutcome.MISS
     assert cache.get("a", KEY, no_build)[1] is CacheOutcome.HIT
 
-
-def test_those_who_wait_for_a_builder_that_raises_build_anew() -> None:
     cache: FunctionCache[str] = FunctionCache()
     started = threading.Event()
     attempts = []
@@ -121,7 +113,7 @@ def test_those_who_wait_for_a_builder_that_raises_build_anew() -> None:
     assert len(attempts) == 2
 
 
-def test_the_first_run_is_kept_apart_from_the_cached_ones() -> None:
+def test_the_first_run_is_kept_apart_from_the_latest_cached_ones() -> None:
     cache: FunctionCache[str] = FunctionCache()
     slot, _ = cache.get("a", KEY, lambda: built("function"))
     assert slot.first_call.total_s == 5.0
@@ -135,8 +127,6 @@ def test_the_first_run_is_kept_apart_from_the_cached_ones() -> None:
     assert (entry.cached.n, entry.cached.min_s) == (2, 0.1)
     assert entry.cached.p50_s == entry.cached.mean_s == pytest.approx(0.2)
 
-
-def test_only_the_latest_runs_are_remembered() -> None:
     cache: FunctionCache[str] = FunctionCache()
     slot, _ = cache.get("a", KEY, lambda: built("function"))
     for run_s in range(KEPT_RUNS + 11):

@@ -3,8 +3,6 @@
 That what lies there is found and runs: `test_restoring`, in processes of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -62,14 +60,12 @@ def test_a_hlo_stub_returns_the_same_shapes_and_returns_the_mark() -> None:
     )
 
 
-def test_code_lies_under_nothing_with_other_arguments_or_results() -> None:
+def test_code_lies_under_nothing_else_and_no_broken_file() -> None:
     own, _, _ = files("hlo_stub_test_three")
     _, others, _ = files("hlo_stub_test_four", rows=4)
     with pytest.raises(ValueError, match="other arguments or results"):
         hlo_stub.with_code_of(own, others)
 
-
-def test_bytes_that_are_no_file_of_the_cache_are_refused() -> None:
     own, others, _ = files("hlo_stub_test_broken")
     for broken in (b"", b"\xff\xff", b"\x1a\x02no"):
         for pair in ((broken, others), (own, broken)):

@@ -1,21 +1,17 @@
 """Tests of `naming`: names that are the same whenever, and only when, the code is."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from transformers import GenerationConfig, GPT2Config
 
 from tests import checkpoints
+from tests.program import python
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.weights import sample
 from xla_backend.compilation import naming
 from xla_backend.interface.buckets import CacheKey
 
-ROOT = Path(__file__).resolve().parents[3]
 KEY = CacheKey(16, 1, 32)
 LOOKUP_KEY = CacheKey(16, 1, 32, prompt_lookup_num_tokens=3)
 OTHER_KEYS = [CacheKey(32, 1, 32), CacheKey(16, 4, 32), CacheKey(16, 1, 64)]
@@ -49,9 +45,7 @@ def test_identity_is_the_same_in_another_process(tmp_path: Path) -> None:
         "print(naming.identity(files.config, files.generation_config, own, 'auto'))\n"
         "print('tensorflow' in sys.modules)\n"
     )
-    command = [sys.executable, "-c", script, str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.split() == [here, "False"], done.stderr
+    assert python(script, folder).split() == [here, "False"]
 
 
 def test_no_two_names_are_alike() -> None:

@@ -1,7 +1,5 @@
 """What is read of the processor here, and of what Linux says about others."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

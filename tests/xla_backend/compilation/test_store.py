@@ -2,8 +2,6 @@
 read, make room for each other, and are never worth an error.
 """
 
-from __future__ import annotations
-
 import errno
 import importlib.metadata
 import logging
@@ -42,7 +40,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 # --- entries --------------------------------------------------------------------------------------
 
 
-def test_an_entry_is_what_was_saved(opened: Store) -> None:
+def test_an_entry_is_what_was_saved_until_it_is_removed(opened: Store) -> None:
     assert opened.load("one") is None
     assert not opened.holds("one")
     assert opened.save("one", DESCRIPTION, BLOBS)
@@ -53,6 +51,16 @@ def test_an_entry_is_what_was_saved(opened: Store) -> None:
     assert opened.names() == ["nothing", "one"]
     assert opened.save("one", {}, BLOBS[:1]), "replaced"
     assert Store(opened.root).load("one") == ({}, BLOBS[:1])
+
+    assert opened.clear() == 2
+    for name in ("one", "two", "three"):
+        opened.save(name, DESCRIPTION, BLOBS)
+    opened.write_history("auto", {"a": 1})
+    assert opened.clear(["two", "none of this name"]) == 1
+    assert opened.names() == ["one", "three"]
+    assert opened.clear() == 2
+    assert opened.names() == []
+    assert opened.read_history("auto") == {"a": 1}, "what calls took is no compiled function"
 
 
 def test_readers_see_whole_entries_while_others_write(opened: Store) -> None:
@@ -67,12 +75,20 @@ def test_readers_see_whole_entries_while_others_write(opened: Store) -> None:
         writer.start()
     while any(writer.is_alive() for writer in writers):
         found = opened.load("one")
-        assert found is not None
         assert set(b"".join(found[1])) == {ord(found[0]["letter"])}
     for writer in writers:
         writer.join()
     assert not (opened.root / "damaged").exists()
     assert not list(opened.folder.glob(".*"))
+
+
+def test_unfinished_files_of_a_killed_process_go_after_a_while(opened: Store) -> None:
+    old, fresh = opened.folder / ".writing-old", opened.folder / ".writing-fresh"
+    old.write_bytes(b"half")
+    fresh.write_bytes(b"half")
+    os.utime(old, (time.time() - 2 * store.LEFTOVER_S,) * 2)
+    opened.save("one", DESCRIPTION, BLOBS)
+    assert (old.exists(), fresh.exists()) == (False, True)
 
 
 def test_a_write_that_is_cut_short_leaves_what_was_there(
@@ -84,15 +100,6 @@ def test_a_write_that_is_cut_short_leaves_what_was_there(
         opened.save("one", {}, [b"other"])
     assert opened.load("one") == (DESCRIPTION, BLOBS)
     assert [path.name for path in opened.folder.iterdir()] == ["one.entry"]
-
-
-def test_files_that_a_killed_process_left_unfinished_go_after_a_while(opened: Store) -> None:
-    old, fresh = opened.folder / ".writing-old", opened.folder / ".writing-fresh"
-    old.write_bytes(b"half")
-    fresh.write_bytes(b"half")
-    os.utime(old, (time.time() - 2 * store.LEFTOVER_S,) * 2)
-    opened.save("one", DESCRIPTION, BLOBS)
-    assert (old.exists(), fresh.exists()) == (False, True)
 
 
 def a_folder(path: Path) -> None:
@@ -136,17 +143,6 @@ def test_damage_is_logged_and_set_aside(
     assert opened.load("one") == (DESCRIPTION, BLOBS)
 
 
-def test_forget_removes_some_or_all(opened: Store) -> None:
-    for name in ("one", "two", "three"):
-        opened.save(name, DESCRIPTION, BLOBS)
-    opened.write_history("auto", {"a": 1})
-    assert opened.clear(["two", "none of this name"]) == 1
-    assert opened.names() == ["one", "three"]
-    assert opened.clear() == 2
-    assert opened.names() == []
-    assert opened.read_history("auto") == {"a": 1}, "what calls took is no compiled function"
-
-
 # --- the bound ------------------------------------------------------------------------------------
 
 
@@ -169,9 +165,7 @@ def test_the_least_recently_used_entries_make_room(tmp_path: Path) -> None:
     assert found.names() == ["too large"], "what was just written stays"
 
 
-def test_entries_for_other_code_and_damaged_ones_count_and_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_and_damaged_entries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as change:
         change.setenv("XLA_FLAGS", "--of-an-earlier-version")
         save_at(Store(tmp_path), "earlier", 1)
@@ -192,9 +186,7 @@ def test_entries_for_other_code_and_damaged_ones_count_and_go(
 # --- where there is none --------------------------------------------------------------------------
 
 
-def test_the_store_s_folder_follows_argument_and_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_store_s_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_BACKEND_STORE", str(tmp_path / "by variable"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert open_store(tmp_path / "given").root == tmp_path / "given"
@@ -317,9 +309,7 @@ def test_a_folder_deleted_while_it_is_used(tmp_path: Path, log: pytest.LogCaptur
 # --- what code depends on -------------------------------------------------------------------------
 
 
-def test_the_fingerprint_is_that_of_everything_that_code_depends_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_fingerprint_has_all_that_code_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = [store.fingerprint()]
     assert store.fingerprint() == seen[0]
 

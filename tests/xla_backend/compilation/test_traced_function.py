@@ -1,7 +1,5 @@
 """Tests of `TracedFunction`: definitions that look the same whatever was traced before them."""
 
-from __future__ import annotations
-
 import logging
 import re
 from typing import Any, NamedTuple
@@ -77,14 +75,12 @@ def assert_computes(function: TracedFunction, size: int = 3) -> None:
     np.testing.assert_array_equal(result.parts, np.outer([2.0, 4.0], np.ones(size)))
 
 
-def test_one_trace_serves_every_size() -> None:
+def test_one_trace_serves_every_size_and_reads_variables_anew() -> None:
     function = traced("jit_test_sizes", weights())
     for size in (3, 1, 8, 3):
         assert_computes(function, size)
     assert [spec.shape.as_list() for spec in function.output_specs.parts] == [[None], [None]]
 
-
-def test_variables_are_read_anew_at_each_call() -> None:
     values = weights()
     function = traced("jit_test_variables", values)
     assert_computes(function)
@@ -121,7 +117,7 @@ def test_definitions_do_not_depend_on_what_was_traced_before() -> None:
     assert_computes(second)
 
 
-def test_a_definition_runs_where_it_was_not_traced() -> None:
+def test_a_definition_runs_where_it_was_not_traced_if_its_variables_are_there() -> None:
     definition = traced("jit_test_adopted", weights()).definition
     vector = tf.TensorSpec([None], tf.float32)
     other = TracedFunction(
@@ -137,8 +133,6 @@ def test_a_definition_runs_where_it_was_not_traced() -> None:
     assert_computes(other)
     assert other.output_specs.sums.shape.as_list() == [None]
 
-
-def test_a_definition_that_reads_unknown_variables_is_refused() -> None:
     definition = traced("jit_test_unknown", weights()).definition
     other = TracedFunction("jit_test_unknown", lambda: None, [], {}, Pair(0, [0, 0]))
     with pytest.raises(KeyError, match="scale"):
@@ -157,9 +151,7 @@ def no_renaming(monkeypatch: pytest.MonkeyPatch) -> None:
     traced_function.warn_of_numbered_names.cache_clear()
 
 
-def test_without_renaming_everything_works_and_one_warning_says_so(
-    no_renaming: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_renaming_it_works(no_renaming: None, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="xla_backend.compilation.traced_function")
     for name in ("jit_test_plain", "jit_test_plain_too"):
         function = traced(name, weights())

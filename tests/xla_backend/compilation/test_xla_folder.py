@@ -1,7 +1,5 @@
 """Tests of `xla_folder`: a folder that belongs to one process and goes with it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -11,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests import checkpoints
+from tests.program import ROOT, python
 from tests.xla_backend.compilation.code_folder import FLAG, code_folder
 from xla_backend import Backend, CacheOutcome, GenerationOptions
 from xla_backend.compilation import xla_folder
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -80,8 +77,7 @@ def test_after_tensorflow_it_is_too_late_and_a_warning_says_so() -> None:
         "from xla_backend.compilation import xla_folder\n"
         "xla_folder.prepare(); print(xla_folder.is_ready())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    warning, ready = done.stdout.splitlines()
+    warning, ready = python(script).splitlines()
     assert "Import xla_backend first" in warning
     assert ready == "False"
 
@@ -94,8 +90,7 @@ def test_where_nothing_has_room_nothing_is_stored_and_a_warning_says_so() -> Non
         "xla_folder.NEEDED_BYTES = 2**80\n"
         "xla_folder.prepare(); print(xla_folder.is_ready())\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    warning, ready = done.stdout.splitlines()
+    warning, ready = python(script).splitlines()
     assert "No temporary folder has room" in warning
     assert ready == "False"
 
@@ -115,9 +110,7 @@ def test_files_are_collected_by_the_function_that_they_were_compiled_from(folder
     assert list(folder.iterdir()) == []
 
 
-def test_another_function_s_file_may_vanish_meanwhile(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_s_file_may_vanish(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in {"a": b"mine[", "b": b"other[", "c": b"mine["}.items():
         xla_folder.provide(name, content)
     read = Path.read_bytes

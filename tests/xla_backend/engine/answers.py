@@ -1,7 +1,5 @@
 """What tests read from an engine's answers."""
 
-from __future__ import annotations
-
 import pytest
 
 from xla_backend import GenerationResult, Timing

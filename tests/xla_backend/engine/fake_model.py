@@ -5,8 +5,6 @@ tokens are characters, and its texts those of `fake_functions.text_alone`, on pa
 pool. Must not know what is tested.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import threading
@@ -220,7 +218,7 @@ class FakeModel:
     """See `Engine`. A speech model's input is real."""
 
     tokenizer = FakeTokenizer()
-    kv_block_bytes = BLOCK_BYTES
+    kv_bytes = BLOCK_BYTES, 0
     tokens = Engine.tokens
     is_end = Engine.is_end
     eos_token_ids = (END,)

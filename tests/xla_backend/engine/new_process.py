@@ -4,8 +4,6 @@ Knows how such a process is started and what it tells. Must not know what the te
 program (`python -m tests.xla_backend.engine.new_process JOB`) it is that process.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import logging

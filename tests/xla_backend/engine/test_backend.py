@@ -3,8 +3,6 @@
 Its texts are `test_parity`'s business; the way of a request `test_text`'s.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections import Counter
@@ -221,9 +219,7 @@ def test_every_text_of_characters_is_served(counted: Counted, model: str, prompt
     json.dumps(result.to_json(), ensure_ascii=False).encode("utf-8")
 
 
-def test_prompt_and_text_may_fill_the_context_to_the_last_token(
-    counted: Counted, model: str
-) -> None:
+def test_prompt_and_text_may_fill_the_context(counted: Counted, model: str) -> None:
     pair = DecoderOnlyPair(counted.backend, Path(model), load_oracle(model))
     prompt = pair.passage(40)
     expected = pair.theirs(prompt, max_new_tokens=CONTEXT - 40)

@@ -1,7 +1,5 @@
 """Tests of `background`: work that waits for idle moments, and ends when told to."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import subprocess
@@ -143,7 +141,7 @@ def test_jobs_with_and_without_patience_can_be_cancelled(work: Background) -> No
     assert len(urgent.began) == 2
 
 
-def test_without_a_job_there_is_no_thread() -> None:
+def test_without_a_job_there_is_no_thread_and_a_dropped_queue_goes_away() -> None:
     threads = threading.active_count()
     made = Background()
     with made.request():
@@ -151,6 +149,10 @@ def test_without_a_job_there_is_no_thread() -> None:
     made.cancel()
     made.stop()
     assert threading.active_count() == threads
+
+    made = weakref.ref(Background())
+    gc.collect()
+    assert made() is None
 
 
 def test_no_step_begins_while_a_request_runs_or_soon_after(work: Background) -> None:
@@ -213,9 +215,7 @@ def test_a_job_that_waits_or_runs_is_not_added_again(work: Background) -> None:
     assert len(first.began) == 4
 
 
-def test_cancel_drops_what_waits_and_ends_what_runs_before_its_next_step(
-    work: Background,
-) -> None:
+def test_cancel_ends_what_waits_or_runs_before_its_next_step(work: Background) -> None:
     first, other, later = Steps(), Steps(), Steps()
     first.go_on.clear()
     work.add("first", first)
@@ -230,8 +230,6 @@ def test_cancel_drops_what_waits_and_ends_what_runs_before_its_next_step(
     settle(work)
     assert len(later.began) == 2, "what comes afterwards is not cancelled"
 
-
-def test_cancel_ends_a_job_that_waits_for_an_idle_moment(work: Background) -> None:
     job = Steps()
     with work.request():
         work.add("job", job)
@@ -257,9 +255,7 @@ def test_stop_waits_for_the_step_under_way_and_nothing_runs_afterwards(work: Bac
     assert (len(first.began), len(other.began)) == (1, 0)
 
 
-def test_a_job_that_fails_is_logged_and_the_next_one_runs(
-    work: Background, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_job_that_fails_is_logged(work: Background, caplog: pytest.LogCaptureFixture) -> None:
     def fail(wait_until_idle: Wait) -> None:
         raise ZeroDivisionError
 
@@ -287,12 +283,6 @@ def test_every_change_is_told() -> None:
     assert ["one", "two"] in seen
     assert ["two"] in seen
     assert seen[-1] == []
-
-
-def test_a_dropped_queue_of_jobs_goes_away() -> None:
-    made = weakref.ref(Background())
-    gc.collect()
-    assert made() is None
 
 
 def test_a_process_ends_in_peace_in_the_middle_of_a_job() -> None:

@@ -1,7 +1,5 @@
 """Questions about a text: each answer has the probability that it would have alone."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Iterator

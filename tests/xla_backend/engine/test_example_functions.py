@@ -1,7 +1,5 @@
-"""Tests of `example_functions`, of the words it is asked and answers in, and of the way
-through the engine's process. Times are real; only what must hold on any machine is asserted."""
-
-from __future__ import annotations
+"""Tests of `example_functions`, and of the words it is asked and answers in. Times are real; only
+what must hold on any machine is asserted."""
 
 import math
 import threading
@@ -14,7 +12,6 @@ import pytest
 from tests.waiting import wait_until
 from xla_backend import (
     Backend,
-    BackendProcess,
     CacheOutcome,
     FunctionComparison,
     FunctionRequest,
@@ -49,7 +46,7 @@ def sizes(shapes: list[StoredKey]) -> list[tuple[int, tuple[int, ...]]]:
     return [(shape.rows, shape.batch_sizes) for shape in shapes]
 
 
-def test_every_new_shape_is_made_again_and_a_known_one_is_not(engine: Backend) -> None:
+def test_new_shapes_are_made_and_known_ones_are_not(engine: Backend) -> None:
     engine.clear_functions()
     first = engine.compare_function("dense", 3, calls=4)
     again = engine.compare_function("dense", 3, calls=4)
@@ -69,8 +66,13 @@ def test_every_new_shape_is_made_again_and_a_known_one_is_not(engine: Backend) -
     assert engine.stored_keys()[0].xla == xla
     assert {result.cached.n for result in first.results} == {4}
 
+    engine.compare_function("dense", 2, calls=1)
+    engine.clear_functions()
+    assert engine.stored_keys() == []
+    assert outcomes(engine.compare_function("dense", 2, calls=1)) == [None, MISS, MISS]
 
-def test_padding_lets_other_batch_sizes_hit(engine: Backend) -> None:
+
+def test_padding_lets_other_sizes_hit(engine: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.clear_functions()
     five = engine.compare_function("dense", 5, pad=True, calls=3)
     seven = engine.compare_function("dense", 7, pad=True, calls=3)
@@ -79,6 +81,9 @@ def test_padding_lets_other_batch_sizes_hit(engine: Backend) -> None:
     assert outcomes(seven) == outcomes(eight) == [None, HIT, HIT]
     assert five.request.rows == 8
     assert sizes(engine.stored_keys()) == [(8, (5, 7, 8))]
+
+    monkeypatch.setattr("xla_backend.compilation.example_functions.BUDGET_S", 0.0)
+    assert {r.cached.n for r in engine.compare_function("dense", 1, calls=30).results} == {3}
 
 
 @pytest.mark.parametrize("name", EXAMPLE_FUNCTIONS)
@@ -106,18 +111,6 @@ def test_weights_and_input_are_the_same_in_every_engine() -> None:
     one, other = (_Example.build("dense") for _ in range(2))
     assert (one.rows == other.rows).all()
     assert (one.model(one.rows).numpy() == other.model(one.rows).numpy()).all()
-
-
-def test_starting_afresh_shows_the_first_call_again(engine: Backend) -> None:
-    engine.compare_function("dense", 2, calls=1)
-    engine.clear_functions()
-    assert engine.stored_keys() == []
-    assert outcomes(engine.compare_function("dense", 2, calls=1)) == [None, MISS, MISS]
-
-
-def test_a_slow_function_gets_fewer_calls(engine: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xla_backend.compilation.example_functions.BUDGET_S", 0.0)
-    assert {r.cached.n for r in engine.compare_function("dense", 1, calls=30).results} == {3}
 
 
 def test_the_status_says_what_is_measured_and_waiting_is_told_apart() -> None:
@@ -206,23 +199,3 @@ def test_from_how_many_calls_on_compiling_is_worth_it() -> None:
     assert a_comparison(2.0, 20.0, 2.0).break_even_calls(Way.XLA) is None
     assert a_comparison(2.0, 20.0, 3.0).break_even_calls(Way.XLA) is None
     assert a_comparison(2.0, 0.5, 1.0).break_even_calls(Way.XLA) == 1
-
-
-def test_the_engine_s_process_does_the_same() -> None:
-    process = BackendProcess(default_model=None, store="off", warm_up=None)
-    try:
-        first = process.compare_function("dense", 3, pad=True, calls=2)
-        again = process.compare_function("dense", 4, calls=2)
-        assert outcomes(first) == [None, MISS, MISS]
-        assert outcomes(again) == [None, HIT, HIT]
-        assert first.difference <= TOLERANCE
-        assert sizes(process.stored_keys()) == [(4, (3, 4))]
-        with pytest.raises(InvalidRequest, match="no function 'gone'"):
-            process.compare_function("gone", 3)
-        process.clear_functions()
-        assert process.stored_keys() == []
-        assert outcomes(process.compare_function("dense", 4, calls=1)) == [None, MISS, MISS]
-        process.clear(disk=False)
-        assert process.stored_keys() == [], "a new engine has compiled nothing"
-    finally:
-        process.close()

@@ -1,7 +1,5 @@
 """Tests of `history`: counts and seconds that outlive processes and damage."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -58,15 +56,13 @@ EXPECTED = {
 }
 
 
-def test_the_history_tells_what_was_recorded() -> None:
+def test_the_history_tells_the_latest_of_what_was_recorded() -> None:
     past = filled(None)
     assert past.past() == EXPECTED
     past.past()["gpt2"].clear()
     assert past.past() == EXPECTED, "a copy was given away"
     past.save()  # nowhere
 
-
-def test_the_latest_call_counts() -> None:
     past = filled(None)
     past.record_run("gpt2", LARGE, 0.4)
     past.record_first_call("gpt2", LARGE, first_call(CacheOutcome.MISS, 5.0))
@@ -105,17 +101,15 @@ def test_another_process_counts_on(tmp_path: Path) -> None:
     assert past == {**EXPECTED, "t5": {**EXPECTED["t5"], SMALL: KeyHistory(times=2)}}
 
 
-def test_runs_with_other_weights_are_no_past_of_these(tmp_path: Path) -> None:
-    filled(Store(tmp_path)).save()
-    assert History(Store(tmp_path), "int8").past() == {}
-
-
-def test_the_history_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_history_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(Store(tmp_path))
     assert History(Store(tmp_path), "auto").past() == {}, "not at every call"
     monkeypatch.setattr(history, "SAVE_EVERY_S", 0.0)
     filled(Store(tmp_path))
     assert History(Store(tmp_path), "auto").past() == EXPECTED
+
+    filled(Store(tmp_path)).save()
+    assert History(Store(tmp_path), "int8").past() == {}
 
 
 NO_ROWS = [5, [5], [[1]], [[9, 0, 1, 1, 1, True]], [[9, 1, -1, 1, 1, True]], [[9, 1, 1, 1, "x", 1]]]

@@ -1,12 +1,6 @@
 """Tests of `importing`: what is left out at the start, and that it is still there."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.program import python
 
 SCRIPT = """
 import gc, sys
@@ -28,7 +22,4 @@ assert sys.modules["keras.src.optimizers"], "what was there is left alone"
 
 
 def test_the_engine_comes_without_keras_which_works_when_it_is_asked_for() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+    python(SCRIPT)

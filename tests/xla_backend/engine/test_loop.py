@@ -1,7 +1,5 @@
 """The thread that owns the engine: what it does beside rows, and its end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor

@@ -3,8 +3,6 @@
 Over models without XLA; the last tests ask a real engine in a process of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections import Counter
@@ -136,9 +134,7 @@ class Ticking(Steps):
         self.now += {"read": 0.1, "decode": 0.02}.get(name, 0.0)
 
 
-def test_a_row_takes_as_long_as_predicted_whatever_its_lengths(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_row_takes_as_long_as_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts and texts ten times as long as any before, and prompts of which most is cached."""
     steps = Ticking()
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: steps.now))
@@ -170,7 +166,6 @@ def test_a_run_that_was_stopped_is_not_counted(steps: Steps) -> None:
             stream.stop()
             gate.open()
             stopped = stream.read_all()
-            assert stopped is not None
             assert stopped.finish == "stopped"
             after = engine.cached_functions()[-1]
             assert (after.hits, after.cached) == (before.hits + 1, before.cached)

@@ -1,7 +1,5 @@
 """Tests of `xla_backend.prediction.prediction`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -35,26 +33,21 @@ def lies(found: Prediction) -> tuple[float | None, float | None, float | None]:
     return found.expected_s, found.low_s, found.high_s
 
 
-def test_hit_expects_the_median_of_the_cached_calls() -> None:
+def test_a_hit_expects_what_calls_took() -> None:
     found = predict(WANTED, 5, [entry(WANTED, 4.0, cached=[0.1, 0.2, 0.9])], {}, nothing_stored)
     assert (found.outcome, found.key, found.requested_key) == (CacheOutcome.HIT, WANTED, WANTED)
     assert found.prompt_tokens == 5
     assert lies(found) == (0.2, 0.1, 0.9), "of few calls, all"
 
-
-def test_hit_without_a_cached_call_expects_the_first_run() -> None:
     found = predict(WANTED, 5, [entry(WANTED, 4.0)], {}, nothing_stored)
     assert (found.outcome, found.expected_s) == (CacheOutcome.HIT, 1.0)
+    found = predict(WANTED, 5, [NEVER_RAN], {WANTED: KeyHistory(run_s=0.3)}, nothing_stored)
+    assert (found.outcome, found.expected_s) == (CacheOutcome.HIT, 0.3)
 
 
 NEVER_RAN = CacheEntry(
     "model", WANTED, FirstCall(CacheOutcome.MISS, 1.0, 2.0, 0.0), hits=0, cached=None
 )
-
-
-def test_hit_on_a_function_that_never_ran_expects_what_it_took_before() -> None:
-    found = predict(WANTED, 5, [NEVER_RAN], {WANTED: KeyHistory(run_s=0.3)}, nothing_stored)
-    assert (found.outcome, found.expected_s) == (CacheOutcome.HIT, 0.3)
 
 
 @pytest.mark.parametrize(
@@ -70,15 +63,13 @@ def test_a_run_with_other_beams_says_nothing(
 
 
 @pytest.mark.parametrize(("new", "estimate"), [(16, (0.4, 0.2, 0.4)), (64, (0.1, 0.1, 0.2))])
-def test_a_run_of_other_new_tokens_is_scaled(
-    new: int, estimate: tuple[float, float, float]
-) -> None:
+def test_runs_of_other_lengths_are_scaled(new: int, estimate: tuple[float, float, float]) -> None:
     """It may end before its limit, so what the other took is an end of the range."""
     past = {CacheKey(16, 1, new): KeyHistory(run_s=0.2)}
     assert lies(predict(WANTED, 5, [NEVER_RAN], past, nothing_stored)) == pytest.approx(estimate)
 
 
-def test_miss_expects_what_the_most_similar_key_took() -> None:
+def test_a_miss_expects_what_the_most_similar_key_took_if_any() -> None:
     past = {
         CacheKey(16, 1, 16): KeyHistory(miss_s=1.0),
         CacheKey(64, 4, 32): KeyHistory(miss_s=9.0),
@@ -86,6 +77,9 @@ def test_miss_expects_what_the_most_similar_key_took() -> None:
     }
     found = predict(CacheKey(64, 1, 32), 60, [], past, nothing_stored)
     assert (found.outcome, found.expected_s) == (CacheOutcome.MISS, 3.0)
+
+    found = predict(WANTED, 3, [], {}, nothing_stored)
+    assert (found.outcome, found.expected_s) == (CacheOutcome.MISS, None)
 
 
 def compiled(made_at: float, trace_s: float, compile_s: float, run_s: float) -> KeyHistory:
@@ -111,25 +105,12 @@ MADE = {
     ],
     ids=["graphs are there", "other beams", "new process"],
 )
-def test_a_miss_adds_up_what_must_be_made(
-    missing: list[Part], estimate: tuple[float, float, float]
-) -> None:
+def test_a_miss_adds_up_parts(missing: list[Part], estimate: tuple[float, float, float]) -> None:
     """The last three took 4.2 s in the middle; a machine that was busy before, or a shape of quite
     another size, says nothing."""
     found = predict(CacheKey(32, 1, 64), 30, [], MADE, lambda key: missing)
     assert found.outcome is CacheOutcome.MISS
     assert lies(found) == pytest.approx(estimate)
-
-
-def test_miss_of_the_first_function_expects_nothing() -> None:
-    found = predict(WANTED, 3, [], {}, nothing_stored)
-    assert (found.outcome, found.expected_s) == (CacheOutcome.MISS, None)
-
-
-def test_disk_expects_what_restoring_took() -> None:
-    past = {WANTED: KeyHistory(miss_s=6.0, disk_s=0.9)}
-    found = predict(WANTED, 3, [], past, lambda key: [] if key == WANTED else ["decode"])
-    assert (found.outcome, found.expected_s) == (CacheOutcome.DISK, 0.9)
 
 
 def test_a_larger_function_in_memory_is_reused_rather_than_waiting_for_the_disk() -> None:
@@ -139,6 +120,12 @@ def test_a_larger_function_in_memory_is_reused_rather_than_waiting_for_the_disk(
     assert found.expected_s == 0.2
     exact = predict(WANTED, 3, [entry(larger, 4.0)], {}, all_stored, exact_key=True)
     assert (exact.outcome, exact.key) == (CacheOutcome.DISK, WANTED)
+
+    keys = [CacheKey(128, 1, 32), CacheKey(32, 1, 64), CacheKey(32, 1, 128)]
+    assert reusable(keys, WANTED) == CacheKey(32, 1, 64)
+    past = {WANTED: KeyHistory(miss_s=6.0, disk_s=0.9)}
+    found = predict(WANTED, 3, [], past, lambda key: [] if key == WANTED else ["decode"])
+    assert (found.outcome, found.expected_s) == (CacheOutcome.DISK, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +150,3 @@ def test_a_pool_is_served_and_estimated_by_itself_alone() -> None:
     found = predict(pool, 5, [entry(padded, 4.0)], past, nothing_stored)
     assert (found.outcome, found.key, found.expected_s) == (CacheOutcome.MISS, pool, 2.0)
     assert predict(padded, 5, [], {pool: KeyHistory(miss_s=2.0)}, nothing_stored).expected_s is None
-
-
-def test_of_several_larger_functions_the_one_with_the_least_padding_serves() -> None:
-    keys = [CacheKey(128, 1, 32), CacheKey(32, 1, 64), CacheKey(32, 1, 128)]
-    assert reusable(keys, WANTED) == CacheKey(32, 1, 64)

@@ -2,8 +2,6 @@
 the disk holds anything else. Real models in real processes, one process a test.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
@@ -58,9 +56,7 @@ def entry(store: Store, kind: str, last: str) -> Path:
     return path
 
 
-def test_keys_are_restored_in_another_order_in_a_new_process(
-    model: Path, filled: tuple[Path, Told], store: Store
-) -> None:
+def test_keys_restored_in_any_order(model: Path, filled: tuple[Path, Told], store: Store) -> None:
     # Prefill and the two loops, 2 + 4 chunks of machine code.
     assert len(store.names()) == 3 + 2 + 4
     before = contents(store)
@@ -73,9 +69,7 @@ def test_keys_are_restored_in_another_order_in_a_new_process(
 
 
 @pytest.mark.release
-def test_the_first_call_of_a_restored_key_is_the_one_that_compiled(
-    model: Path, filled: tuple[Path, Told], store: Store
-) -> None:
+def test_a_restored_key_s_first_call(model: Path, filled: tuple[Path, Told], store: Store) -> None:
     reported = answer(model, store.root, [REQUESTS[0], REQUESTS[0]])
     assert reported.outcomes == ["disk", "hit"]
     compiled = filled[1].answers[0].first_call
@@ -110,9 +104,7 @@ def test_a_pool_is_restored_as_well(model: Path, tmp_path: Path) -> None:
     assert (reported.log, again.log) == ("", "")
 
 
-def test_damaged_entries_are_set_aside_and_made_anew(
-    model: Path, filled: tuple[Path, Told], store: Store
-) -> None:
+def test_damaged_entries(model: Path, filled: tuple[Path, Told], store: Store) -> None:
     def change(path: Path, damage: Callable[[bytes], bytes]) -> None:
         path.write_bytes(damage(path.read_bytes()))
 
@@ -146,9 +138,7 @@ def test_damaged_entries_are_set_aside_and_made_anew(
 
 
 @pytest.mark.release
-def test_entries_that_are_whole_but_make_no_sense_are_made_anew(
-    model: Path, filled: tuple[Path, Told], store: Store
-) -> None:
+def test_senseless_entries(model: Path, filled: tuple[Path, Told], store: Store) -> None:
     """What a checksum cannot tell: TensorFlow and XLA refuse what is inside."""
     noise = random.Random(0)
     for name in store.names():
@@ -174,9 +164,7 @@ def test_entries_that_are_whole_but_make_no_sense_are_made_anew(
 
 
 @pytest.mark.release
-def test_two_processes_fill_one_folder_at_once(
-    model: Path, filled: tuple[Path, Told], tmp_path: Path
-) -> None:
+def test_two_processes_at_once(model: Path, filled: tuple[Path, Told], tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     one = begin(model, folder, [REQUESTS[0], REQUESTS[1]])
     other = begin(model, folder, [REQUESTS[0], REQUESTS[2]])

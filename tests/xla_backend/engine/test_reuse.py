@@ -1,7 +1,5 @@
 """A larger function gives the same numbers as the exact one."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

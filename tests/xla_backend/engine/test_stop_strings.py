@@ -1,7 +1,5 @@
 """Stop strings: where a text ends, whatever the borders of tokens and chunks."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -31,9 +29,7 @@ def read(strings: list[str], chunks: list[str]) -> tuple[str, bool]:
         (["\n\n"], "\none\n\ntwo", "\none"),
     ],
 )
-def test_a_text_ends_before_the_first_string_for_any_chunks(
-    strings: list[str], text: str, expected: str
-) -> None:
+def test_a_text_ends_before_the_first_string(strings: list[str], text: str, expected: str) -> None:
     draw = random.Random(0)
     for _ in range(30):
         cuts = sorted(draw.choices(range(len(text) + 1), k=draw.randint(0, 6)))

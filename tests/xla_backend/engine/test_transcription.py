@@ -4,8 +4,6 @@ Over a model that hears without XLA, except for languages, the engine's process 
 line. What a real one writes is `test_parity_speech`'s business, files `test_audio`'s.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -104,9 +102,7 @@ def test_the_first_window_misses_and_all_others_hit(engine: Backend, folder: str
     assert json.dumps([dataclasses.asdict(again), again.to_json()])
 
 
-def test_silent_windows_are_not_run_and_equal_ones_hear_the_same(
-    engine: Backend, folder: str
-) -> None:
+def test_silent_windows_are_not_run(engine: Backend, folder: str) -> None:
     sound = np.concatenate([tone(1.8), np.zeros(4 * RATE, np.float32), tone(1.8)])
     result = engine.transcribe(folder, (RATE, sound), SHORT)
     found = outcomes(result)
@@ -194,9 +190,7 @@ def test_the_model_in_the_box_hears_no_words_in_noise(backend: Backend, amplitud
     assert (result.text, result.finish) == ("", "eos")
 
 
-def test_a_stop_ends_it_after_the_window_under_way(
-    engine: Backend, steps: Steps, folder: str
-) -> None:
+def test_a_stop_ends_it_after_a_window(engine: Backend, steps: Steps, folder: str) -> None:
     whole = engine.transcribe(folder, (RATE, tone(7.0)), SHORT, language="de")
     gate = steps.hold("prefill")
     stream = engine.submit_speech(SpeechRequest(folder, (RATE, tone(7.0)), SHORT, "de"))
@@ -207,7 +201,6 @@ def test_a_stop_ends_it_after_the_window_under_way(
     stream.stop()
     second.open()
     assert [window.text for window in stream] == [window.text for window in whole.windows[:2]]
-    assert stream.result is not None
     assert (stream.result.finish, len(stream.result.windows)) == ("stopped", 2)
     assert stream.result.audio_s == whole.windows[1].end_s
     assert whole.finish == "length"
@@ -217,9 +210,7 @@ def test_a_stop_ends_it_after_the_window_under_way(
     assert (list(refused), refused.result) == ([], None)
 
 
-def test_a_row_joins_beside_a_recording(
-    engine: Backend, steps: Steps, folder: str, small_gpt2: Path
-) -> None:
+def test_row_beside_recording(engine: Backend, steps: Steps, folder: str, small_gpt2: Path) -> None:
     engine.transcribe(folder, (RATE, tone(1.0)), SHORT)
     text = TextRequest(str(small_gpt2), "abc", SHORT, cache_salt="mine")
     assert engine.submit(text).read_all()
@@ -286,9 +277,7 @@ def test_languages_by_any_name(engine: Backend, folder: str, tmp_path: Path) -> 
         ("missing.wav", "There is no audio file 'missing.wav': choose another file.$"),
     ],
 )
-def test_bad_audio_is_told_in_a_sentence(
-    engine: Backend, folder: str, recording: Any, sentence: str
-) -> None:
+def test_bad_audio_is_told(engine: Backend, folder: str, recording: Any, sentence: str) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
         engine.transcribe(folder, recording, SHORT)
 

@@ -4,8 +4,6 @@ XLA writes a file about every module that it compiles where its flag `--xla_dump
 does not when machine code is handed to it. That is its word on what was compiled, not ours.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

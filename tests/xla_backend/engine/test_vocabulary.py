@@ -1,7 +1,5 @@
 """Tests of `vocabulary`: keys and counts, without an engine."""
 
-from __future__ import annotations
-
 import pytest
 
 from xla_backend import BucketRules, CacheKey, GenerationOptions, InvalidRequest, ModelInfo
@@ -35,9 +33,7 @@ def vocabulary(letters: Letters) -> Vocabulary:
     return Vocabulary(INFO, letters, None, "identity")
 
 
-def test_a_prompt_is_tokenized_once_whatever_the_options(
-    vocabulary: Vocabulary, letters: Letters
-) -> None:
+def test_a_prompt_is_tokenized_once(vocabulary: Vocabulary, letters: Letters) -> None:
     rules = BucketRules()
     asked = TextRequest("m", "a" * 20, OPTIONS)
     assert vocabulary.asked(rules, asked) == (CacheKey(32, 1, 16), tuple(range(20)), 16)
@@ -54,14 +50,12 @@ def test_a_prompt_is_tokenized_once_whatever_the_options(
         vocabulary.asked(rules, TextRequest("m", long, OPTIONS))
 
 
-def test_what_is_no_prompt_is_not_tokenized(vocabulary: Vocabulary, letters: Letters) -> None:
+def test_what_is_no_prompt_or_long_is_not_kept(vocabulary: Vocabulary, letters: Letters) -> None:
     for prompt in ("", " \n", ["Once"], None):
         with pytest.raises(InvalidRequest):
             vocabulary.asked(BucketRules(), TextRequest("m", prompt, OPTIONS))
     assert letters.asked == []
 
-
-def test_a_prompt_of_any_length_is_not_kept(vocabulary: Vocabulary, letters: Letters) -> None:
     long = "a" * (REMEMBERED_LENGTH + 1)
     assert vocabulary.encoded(long) == vocabulary.encoded(long) == tuple(range(len(long)))
     assert letters.asked == [long, long]

@@ -2,8 +2,6 @@
 `python -m xla_backend warm`. `test_outcomes` has the rest, over models without XLA.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

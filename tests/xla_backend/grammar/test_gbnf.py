@@ -1,7 +1,5 @@
 """Rules as text: what llama.cpp's notation allows can be written; what cannot be kept says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.xla_backend.grammar.vocabularies import KINDS, refused_at, vocabulary

@@ -1,7 +1,5 @@
 """Calls of tools: their format in a chat template, the texts there may be, and what these say."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -245,6 +243,10 @@ def test_several_calls_are_read_one_after_the_other(forecast: dict[str, Any]) ->
     assert len({call.id for call in reader.calls}) == 2
     assert read(None, text, 4)[0] == text
 
+    free = made(GENERIC, answer=Grammar.choice(["yes", "no"]))
+    for text, is_one in (("yes", True), ("It rains.", False), (GENERIC.write(CALL), True)):
+        assert (refused_at(free, SMALL, text) is None) is is_one
+
 
 @pytest.mark.parametrize(
     ("tools", "choice", "why"),
@@ -280,9 +282,7 @@ def test_schemas_that_are_too_long_together_are_any_object_but_of_strict_tools()
 
 
 @pytest.mark.parametrize("limit", ["automaton.MAX_STATES", "grammars.MAX_TOOL_CHARACTERS"])
-def test_schemas_that_cannot_be_held_are_any_object_but_of_strict_tools(
-    monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_large_schemas_are_any_object(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     recursive = {"properties": {"a": {"$ref": "#"}}, "description": "x" * 99_999}
     long = {"properties": {"a": {"type": "string", "maxLength": 300}}}
     deep: dict[str, Any] = {}

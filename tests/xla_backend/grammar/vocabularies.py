@@ -3,8 +3,6 @@
 Knows tokenizers. Must not know grammars' text.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 

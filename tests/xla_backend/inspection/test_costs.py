@@ -1,7 +1,5 @@
 """FLOPs and bytes, beside XLA's own cost analysis and counted by hand."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 
@@ -55,7 +53,7 @@ class Builder:
         return costs.flops(module, last), costs.traffic(module, last)
 
 
-def test_a_product_counts_multiplications_and_additions() -> None:
+def test_products_slices_updates_and_functions_cost_what_they_move() -> None:
     module = Builder()
     left, right = module.add("parameter", (3, 4)), module.add("parameter", (4, 5))
     module.add("dot", (3, 5), left, right)
@@ -64,21 +62,15 @@ def test_a_product_counts_multiplications_and_additions() -> None:
     each.dot_dimension_numbers.rhs_contracting_dimensions.append(0)
     assert module.costs() == ((2 * 3 * 4 * 5, 0), ({0: 4 * 12, 1: 4 * 20}, 4 * 15))
 
-
-def test_a_slice_reads_what_it_returns() -> None:
     module = Builder()
     module.add("slice", (2, 4), module.add("parameter", (1000, 4)))
     assert module.costs() == ((0, 0), ({0: 32}, 32))
 
-
-def test_an_update_in_place_moves_what_it_puts_in() -> None:
     module = Builder()
     whole, part, start = (module.add("parameter", shape) for shape in ((1000,), (2,), ()))
     module.add("dynamic-update-slice", (1000,), whole, part, start)
     assert module.costs() == ((0, 0), ({0: 0, 1: 8, 2: 4}, 8))
 
-
-def test_functions_count_apart() -> None:
     module = Builder()
     module.add("tanh", (7,), module.add("parameter", (7,)))
     assert module.costs() == ((0, 7), ({0: 28}, 28))

@@ -1,7 +1,5 @@
 """Looking inside from outside the engine: by a real process, over a store that it filled."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -127,21 +125,14 @@ def test_kernels_tell_layer_part_and_line(seen: Inspection, small_gpt2: Path) ->
             assert f".h.{kernel.layer}." in weight or kernel.layer is None
 
 
-def test_keys_in_the_store_are_listed(inspector: Inspector, identity: str) -> None:
+def test_the_store_s_keys_are_listed(inspector: Inspector, identity: str, small_gpt2: Path) -> None:
     assert inspector.keys(identity) == [KEY]
     assert inspector.keys("0" * 20) == []
-
-
-def test_what_is_not_there_is_refused(
-    inspector: Inspector, small_gpt2: Path, identity: str
-) -> None:
     with pytest.raises(InvalidRequest, match="generate a text"):
         inspector.inspect(str(small_gpt2), identity, CacheKey(16, 2, 8))
 
 
-def test_each_pass_over_one_layer_is_told(
-    inspector: Inspector, small_gpt2: Path, identity: str
-) -> None:
+def test_each_pass_is_told(inspector: Inspector, small_gpt2: Path, identity: str) -> None:
     passes = inspector.passes(str(small_gpt2), identity, KEY)
     assert {"algsimp", "layout-assignment", "fusion"} <= {one.name for one in passes}
     assert all(one.added or one.removed for one in passes)

@@ -1,7 +1,5 @@
 """Where kernels come from, by the names of weights and lines."""
 
-from __future__ import annotations
-
 import pytest
 
 from xla_backend.inspection.hlo import origin
@@ -37,7 +35,5 @@ def test_a_tied_head_is_told_from_the_embedding_by_its_line() -> None:
     assert origin.part_of(["transformer.wte.weight"], [4], [step, embed]) == origin.EMBEDDING
     assert origin.part_of(["transformer.wte.weight"], [4], [step, logits]) == origin.HEAD
 
-
-def test_what_chooses_the_token_is_not_the_model() -> None:
     frame = Frame("model/sampling.py", 1, "top_tokens")
     assert origin.part_of([], [], [frame]) == origin.CHOICE

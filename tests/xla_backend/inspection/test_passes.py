@@ -1,7 +1,5 @@
 """What XLA's passes changed, from its dumps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """An inspection as text for a terminal."""
 
-from __future__ import annotations
-
 import pytest
 
 from xla_backend.inspection import table

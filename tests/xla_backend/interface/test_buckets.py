@@ -1,7 +1,5 @@
 """Tests of `xla_backend.interface.buckets`: which compiled function a request asks for."""
 
-from __future__ import annotations
-
 import pytest
 
 from xla_backend import BucketRules, CacheKey, InvalidRequest
@@ -13,9 +11,7 @@ RULES = BucketRules(padded_lengths=(4, 16, 48), max_new_tokens=(8, 20))
     ("prompt_tokens", "padded_length"),
     [(1, 4), (4, 4), (5, 16), (16, 16), (17, 48), (48, 48), (49, 96), (96, 96), (97, 144)],
 )
-def test_prompts_round_up_to_a_size_and_beyond_the_last_to_its_multiples(
-    prompt_tokens: int, padded_length: int
-) -> None:
+def test_prompts_round_up_to_a_size_or_a_multiple(prompt_tokens: int, padded_length: int) -> None:
     assert RULES.key_for(prompt_tokens, 1, 8).padded_length == padded_length
 
 
@@ -48,17 +44,15 @@ def test_every_prompt_fits_its_key_and_default_keys_are_few() -> None:
         assert tokens <= key.max_new_tokens < max(2 * tokens, 17)
         assert key.num_beams == 3
 
+    key = CacheKey(padded_length=16, num_beams=4, max_new_tokens=32)
+    assert str(key) == "padded 16 · beams 4 · new 32"
+    assert key.to_dict() == {"padded_length": 16, "num_beams": 4, "max_new_tokens": 32}
+    assert CacheKey(**key.to_dict()) == key
+    assert len({key, CacheKey(16, 4, 32)}) == 1
+
 
 @pytest.mark.parametrize("sizes", [(), (0, 8), (-4,), (16, 8), (8, 8)])
 @pytest.mark.parametrize("name", ["padded_lengths", "max_new_tokens"])
 def test_rules_that_make_no_sense_are_refused_by_name(name: str, sizes: tuple) -> None:
     with pytest.raises(InvalidRequest, match=name):
         BucketRules(**{name: sizes})
-
-
-def test_a_key_shows_itself_in_words_and_as_json() -> None:
-    key = CacheKey(padded_length=16, num_beams=4, max_new_tokens=32)
-    assert str(key) == "padded 16 · beams 4 · new 32"
-    assert key.to_dict() == {"padded_length": 16, "num_beams": 4, "max_new_tokens": 32}
-    assert CacheKey(**key.to_dict()) == key
-    assert len({key, CacheKey(16, 4, 32)}) == 1

@@ -1,7 +1,5 @@
 """Tests of `options`: every wrong value is refused in a sentence that helps."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from decimal import Decimal
@@ -90,8 +88,6 @@ def test_messages_show_the_value_but_never_much_of_it() -> None:
     assert "..." in refusal(early_stopping=[1] * 1000)
     assert "nan" in refusal(temperature=float("nan"))
 
-
-def test_early_stopping_is_true_false_or_never() -> None:
     for value in (None, 1, 0, "always", "True", 1.0, HUGE):
         assert "early_stopping" in refusal(early_stopping=value)
 
@@ -127,12 +123,19 @@ def test_a_seed_is_any_integer_of_64_bits_and_minus_1_is_a_new_one() -> None:
     assert "top_k must be from -1" in refusal(top_k=-2)
 
 
-def test_sampling_is_on_exactly_with_a_temperature_above_0() -> None:
+def test_sampling_is_on_with_a_temperature_and_a_changed_copy_is_checked() -> None:
     assert not GenerationOptions().do_sample
     assert not GenerationOptions(temperature=0).do_sample
     assert not GenerationOptions(temperature=None).do_sample  # a field that was left empty
     assert not GenerationOptions(top_k=5, top_p=0.5, seed=3).do_sample
     assert GenerationOptions(temperature=0.7).do_sample
+
+    options = GenerationOptions(num_beams=2)
+    assert options.replace(seed=5) == GenerationOptions(num_beams=2, seed=5)
+    with pytest.raises(InvalidRequest, match="num_beams"):
+        options.replace(num_beams=0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.seed = 1  # type: ignore[misc]
 
 
 def test_options_survive_json() -> None:
@@ -158,11 +161,15 @@ def test_options_survive_json() -> None:
         GenerationOptions.from_dict({3: "names can be anything"})
 
 
-def test_biases_are_pairs_sorted_by_token() -> None:
+def test_biases_are_pairs_sorted_by_token_and_stop_strings_one_or_several() -> None:
     options = GenerationOptions(logit_bias={9: 1, "3": -100, np.int64(4): 0.5})
     assert options.logit_bias == ((3, -100.0), (4, 0.5), (9, 1.0))
     assert hash(options) == hash(GenerationOptions(logit_bias={"3": -100.0, "9": 1, "4": 0.5}))
     assert options.replace(seed=1).logit_bias == options.logit_bias
+
+    assert GenerationOptions(stop="The end").stop == ("The end",)
+    assert GenerationOptions(stop=["b", "a", "b"]).stop == ("b", "a")
+    assert hash(GenerationOptions(stop=["a"])) == hash(GenerationOptions(stop="a"))
 
 
 @pytest.mark.parametrize(
@@ -189,12 +196,6 @@ def test_biases_that_make_no_sense_are_refused(value: Any, sentence: str) -> Non
     assert sentence in refusal(logit_bias=value)
 
 
-def test_stop_strings_are_given_as_one_or_several() -> None:
-    assert GenerationOptions(stop="The end").stop == ("The end",)
-    assert GenerationOptions(stop=["b", "a", "b"]).stop == ("b", "a")
-    assert hash(GenerationOptions(stop=["a"])) == hash(GenerationOptions(stop="a"))
-
-
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
@@ -209,12 +210,3 @@ def test_stop_strings_are_given_as_one_or_several() -> None:
 )
 def test_stop_strings_that_make_no_sense_are_refused(value: Any, sentence: str) -> None:
     assert sentence in refusal(stop=value)
-
-
-def test_a_changed_copy_is_checked_again_and_options_never_change() -> None:
-    options = GenerationOptions(num_beams=2)
-    assert options.replace(seed=5) == GenerationOptions(num_beams=2, seed=5)
-    with pytest.raises(InvalidRequest, match="num_beams"):
-        options.replace(num_beams=0)
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        options.seed = 1  # type: ignore[misc]

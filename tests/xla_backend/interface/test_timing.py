@@ -1,7 +1,5 @@
 """Tests of `timing`: phases add up, pauses count nowhere, statistics are honest."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 
@@ -38,12 +36,23 @@ def test_each_moment_counts_in_one_phase(clock: Clock) -> None:
     assert watch.read() == Timing(queue_s=9, tokenize_s=2, decode_s=20, total_s=31)
 
 
-def test_time_before_the_watch_was_made_counts_but_not_time_to_come(clock: Clock) -> None:
+def test_time_counts_from_before_the_watch_and_reading_changes_nothing(clock: Clock) -> None:
     earlier = Stopwatch("queue", started=97.0)
     later = Stopwatch("queue", started=103.0)
     clock.now += 1
     assert earlier.read() == Timing(queue_s=4, total_s=4)
     assert later.read() == Timing(queue_s=1, total_s=1)
+
+    watch = Stopwatch("decode")
+    clock.now += 1
+    assert watch.read() == watch.read()
+    clock.now += 1
+    assert watch.read() == Timing(decode_s=2, total_s=2)
+
+    watch = Stopwatch("decode")
+    watch.enter("thinking")
+    with pytest.raises(KeyError):
+        watch.enter("decode")
 
 
 def test_the_first_token_is_there_when_a_call_brings_one(clock: Clock) -> None:
@@ -65,21 +74,6 @@ def test_the_first_token_is_there_when_a_call_brings_one(clock: Clock) -> None:
     assert watch.since_first_token_s() == 24
 
 
-def test_reading_changes_nothing(clock: Clock) -> None:
-    watch = Stopwatch("decode")
-    clock.now += 1
-    assert watch.read() == watch.read()
-    clock.now += 1
-    assert watch.read() == Timing(decode_s=2, total_s=2)
-
-
-def test_a_phase_that_does_not_exist_is_an_error() -> None:
-    watch = Stopwatch("decode")
-    watch.enter("thinking")
-    with pytest.raises(KeyError):
-        watch.enter("decode")
-
-
 def test_run_time_is_that_of_compiled_code() -> None:
     timing = Timing(**{f"{phase}_s": 2.0**i for i, phase in enumerate(PHASES)}, total_s=127.0)
     assert timing.run_s == timing.prefill_s + timing.decode_s == 16 + 32
@@ -87,21 +81,16 @@ def test_run_time_is_that_of_compiled_code() -> None:
     assert list(timing.to_dict()) == [*(f"{phase}_s" for phase in PHASES), "total_s"]
 
 
-def test_statistics_of_no_values_are_none() -> None:
-    assert summarize([]) is None
-
-
 def test_statistics_of_few_values_leave_high_percentiles_open() -> None:
     few = summarize([0.4, 0.1, 0.2, 0.9])
-    assert few is not None
     assert (few.n, few.min_s, few.p95_s, few.p99_s) == (4, 0.1, None, None)
     assert few.p50_s == pytest.approx(0.3)
     assert few.mean_s == pytest.approx(0.4)
     assert summarize([float(i) for i in range(19)]).p95_s is None
     assert summarize([float(i) for i in range(99)]).p99_s is None
 
+    assert summarize([]) is None
 
-def test_statistics_of_many_values() -> None:
     values = [float(i) for i in range(101)]
     assert dataclasses.astuple(summarize(values[::-1])) == pytest.approx(
         (101, 0, 50, 50, 95, 99, 25, 75)
@@ -115,8 +104,6 @@ def test_a_spread_is_the_middle_half_of_many_values_and_all_of_few() -> None:
     assert spread([0.3, 0.1, 0.9]) == Spread(3, 0.3, 0.1, 0.9)
     assert spread([9.0, *(float(i) for i in range(1, 9))]) == Spread(9, 5.0, 3.0, 7.0)
 
-
-def test_spreads_that_touch_overlap() -> None:
     one = Spread(9, 0.2, 0.1, 0.3)
     assert one.overlaps(one)
     assert one.overlaps(Spread(9, 0.4, 0.3, 0.5))

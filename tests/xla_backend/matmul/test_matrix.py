@@ -1,7 +1,5 @@
 """Products of rows and weights in every format, against NumPy over the same numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 

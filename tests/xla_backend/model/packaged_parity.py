@@ -4,8 +4,6 @@ Knows the questions, and how PyTorch's class takes a GGUF file's weights. Part o
 because it needs PyTorch.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -11,8 +11,6 @@ ever to flip a token on another processor, `Pair.assert_same_text` says by how l
 itself preferred its own text.
 """
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """Causal attention of a whole prompt, compiled, next to the formula written out in NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """What all families have in common when they are built."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows that follow a grammar: their texts have its form, and are those of each row alone."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -88,9 +86,7 @@ def requests(model: str) -> list[TextRequest]:
     ]
 
 
-def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothing(
-    engine: Backend, model: str
-) -> None:
+def test_rows_have_the_form_alone_and_beside_others(engine: Backend, model: str) -> None:
     asked = requests(model)
     alone = [engine.submit(request).read_all() for request in asked]
     pool = engine.pool_key(model)
@@ -102,8 +98,6 @@ def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothi
     assert max(result.batch_size for result in together if result) == 4
     assert [entry.key for entry in engine.cached_functions()] == compiled
     for request, one, other in zip(asked, alone, together, strict=True):
-        assert one is not None
-        assert other is not None
         assert (one.text, one.finish) == (other.text, other.finish)
         if grammar := request.options.grammar:
             assert one.finish == "eos"
@@ -166,9 +160,7 @@ def test_a_required_call_always_parses_and_validates(
                 jsonschema.validate(json.loads(call.arguments), schemas[call.name])
 
 
-def test_what_ends_early_says_so_and_what_cannot_be_followed_is_refused(
-    engine: Backend, model: str, tmp_path: Path
-) -> None:
+def test_what_ends_early_and_what_is_refused(engine: Backend, model: str, tmp_path: Path) -> None:
     short = GenerationOptions(grammar=GRAMMARS[3], max_new_tokens=3)
     assert engine.generate(model, TokenIds((5,)), short).finish == "length"
     endless = Grammar.json_schema({"type": "array", "uniqueItems": True})

@@ -1,7 +1,5 @@
 """Memory for weights: large pages where Linux gives them, used by TensorFlow without a copy."""
 
-from __future__ import annotations
-
 import gc
 import mmap
 import re
@@ -35,7 +33,7 @@ def is_asked_for(array: np.ndarray) -> bool:
     raise AssertionError("nothing is mapped there")
 
 
-def test_arrays_stand_side_by_side_and_do_not_touch() -> None:
+def test_arrays_stand_side_by_side_and_may_be_larger_than_a_block() -> None:
     memory = LargePages()
     arrays = [memory.empty(shape) for shape in ((3,), (7, 5), (), (0, 4), (1000, 1000), (2,))]
     for number, array in enumerate(arrays):
@@ -46,8 +44,6 @@ def test_arrays_stand_side_by_side_and_do_not_touch() -> None:
     for number, array in enumerate(arrays):
         assert (array == number).all()
 
-
-def test_an_array_may_be_larger_than_a_block() -> None:
     memory = LargePages()
     small, large = memory.empty((4,)), memory.empty((BLOCK // 4 + 1,))
     small[:], large[:] = 1, 2
@@ -55,9 +51,7 @@ def test_an_array_may_be_larger_than_a_block() -> None:
     assert large[-1] == 2
 
 
-def test_a_variable_takes_the_memory_as_it_is_and_gives_it_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_variable_takes_memory_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks: list[weakref.ref[mmap.mmap]] = []
     reserve = mmap.mmap
 

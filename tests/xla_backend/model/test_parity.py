@@ -4,8 +4,6 @@ What `Backend` writes against Transformers' own eager `model.generate`; plain gr
 of every form is `test_parity_matrix`'s business.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools
@@ -78,9 +76,7 @@ def test_gpt2_repetition_penalty(gpt2: DecoderOnlyPair, num_beams: int, penalty:
         ),
     ],
 )
-def test_penalties_and_biases_by_their_definition(
-    pair_of: Callable[[str], Pair], form: str, num_beams: int
-) -> None:
+def test_penalties_and_biases(pair_of: Callable[[str], Pair], form: str, num_beams: int) -> None:
     """Each by itself, and all with the repetition penalty, which comes before them."""
     pair = pair_of(form)
     prompt = pair.inputs[FIRST]
@@ -159,9 +155,7 @@ def test_gpt2_all_penalties_at_once_with_8_beams(gpt2: DecoderOnlyPair) -> None:
 
 @pytest.mark.release
 @pytest.mark.parametrize("num_beams", [1, 4])
-def test_fewer_new_tokens_than_the_function_has_room_for(
-    gpt2: DecoderOnlyPair, num_beams: int
-) -> None:
+def test_fewer_new_tokens_than_there_is_room_for(gpt2: DecoderOnlyPair, num_beams: int) -> None:
     results = [
         gpt2.assert_same_text(
             gpt2.inputs[THIRD], num_beams=num_beams, max_new_tokens=limit, early_stopping="never"
@@ -196,9 +190,7 @@ def test_opt_with_penalties(
 
 @pytest.mark.release
 @pytest.mark.parametrize("num_beams", [1, 4])
-def test_reported_log_probabilities_are_those_before_penalties(
-    gpt2: DecoderOnlyPair, num_beams: int
-) -> None:
+def test_log_probabilities_are_before_penalties(gpt2: DecoderOnlyPair, num_beams: int) -> None:
     for place in (FIRST, SECOND):
         prompt = gpt2.inputs[place]
         for options in ({"repetition_penalty": 1.3}, {"temperature": 3.0, "seed": 5}):
@@ -268,9 +260,7 @@ def test_matrices_of_more_than_a_megabyte(
 @pytest.mark.parametrize(
     "num_beams", [4, *(pytest.param(n, marks=pytest.mark.release) for n in (2, 7))]
 )
-def test_several_rows_of_matrices_in_tiles(
-    tmp_path_factory: pytest.TempPathFactory, num_beams: int
-) -> None:
+def test_rows_of_tiled_matrices(tmp_path_factory: pytest.TempPathFactory, num_beams: int) -> None:
     folder = checkpoints.gpt2(
         tmp_path_factory.mktemp("few"), n_layer=2, n_embd=640, n_head=2, n_positions=64
     )

@@ -3,8 +3,6 @@
 Plain greedy and beam search is `test_parity_matrix`'s business.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,9 +61,7 @@ def test_an_endless_prompt_is_refused(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("buckets", "most"), [(32, 128), (8, 20), (16, 64), (32, 500)])
 @pytest.mark.parametrize("is_bidirectional", [True, False])
-def test_distances_fall_into_the_oracles_buckets(
-    buckets: int, most: int, is_bidirectional: bool
-) -> None:
+def test_distances_fall_into_buckets(buckets: int, most: int, is_bidirectional: bool) -> None:
     offsets = np.arange(-2 * most, 2 * most + 1, dtype=np.int32)
     expected = formulas().distance_buckets(offsets, is_bidirectional, buckets, most)
     half = buckets // 2 if is_bidirectional else buckets

@@ -8,8 +8,6 @@ gives stands in docs/parity.md; a test compares the two. To see it:
 What is special to one family or option is tested in the other `test_parity` modules.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import re
@@ -75,9 +73,7 @@ def cell(pair_of: Callable[[str], Pair]) -> Callable[[str, str], Cell]:
         for each in itertools.product(FORMS, SEARCHES)
     ],
 )
-def test_both_write_the_same_tokens(
-    cell: Callable[[str, str], Cell], form: str, search: str
-) -> None:
+def test_both_write_the_same(cell: Callable[[str, str], Cell], form: str, search: str) -> None:
     found = cell(form, search)
     assert found.difference < LARGEST_DIFFERENCE
     lengths = [result.key.padded_length for result in found.results]

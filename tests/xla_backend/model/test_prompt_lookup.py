@@ -4,8 +4,6 @@ The oracle is the same row without it, which `test_pool` and `test_parity_rotary
 others' code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random
@@ -75,7 +73,6 @@ def both(engine: Backend, model: str, prompt: TokenIds, **options: Any) -> Gener
     stream = engine.stream(model, prompt, wanted, cache_salt="fast")
     chunks = list(stream)
     fast = stream.result
-    assert fast is not None
     assert (ids(fast), fast.text, fast.finish) == (ids(without), without.text, without.finish)
     assert "".join(chunks) == fast.text
     assert [token.logprob for token in fast.tokens] == pytest.approx(

@@ -1,7 +1,5 @@
 """Layers that are traced once: the same numbers as one by one, none in the place of another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ The sampled tokens are judged by chi-square tests at a level of one in a thousan
 so that a test passes always or never.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,9 +168,7 @@ def test_top_k_keeps_what_transformers_keeps(filter_scores: Callable, top_k: int
 
 @pytest.mark.parametrize("top_p", TOP_P)
 @pytest.mark.parametrize("top_k", [0, 40])
-def test_top_p_keeps_what_transformers_keeps(
-    filter_scores: Callable, top_p: float, top_k: int
-) -> None:
+def test_top_p_is_transformers_own(filter_scores: Callable, top_p: float, top_k: int) -> None:
     for seed in range(5):
         scores = random_logits(seed)
         kept = filter_scores(scores, top_p=top_p, top_k=top_k) > FILTERED
@@ -205,9 +201,7 @@ def test_ties_stay_or_go_together(filter_scores: Callable) -> None:
 
 
 @pytest.mark.parametrize("last", [49, 50, FEW - 2, FEW - 1, FEW, FEW + 1, VOCABULARY - 1])
-def test_ties_at_the_last_place_stay_wherever_the_top_tokens_end(
-    filter_scores: Callable, last: int
-) -> None:
+def test_ties_at_the_last_place_stay(filter_scores: Callable, last: int) -> None:
     rng = np.random.default_rng(last)
     descending = -np.arange(VOCABULARY, dtype=np.float32) / 50
     descending[49 : last + 1] = descending[49]
@@ -233,22 +227,18 @@ def test_texts_side_by_side_are_filtered_as_each_alone(filter_scores: Callable) 
         np.testing.assert_array_equal(together[row], alone[0])
 
 
-def test_filters_take_equal_scores(filter_scores: Callable) -> None:
+def test_filters_take_scores_of_every_size_and_equal_ones(filter_scores: Callable) -> None:
     for value in (0.0, -7.25, 1e20):
         scores = np.full((ROWS, VOCABULARY), value, np.float32)
         for options in ({"top_k": 1}, {"top_p": 0.1}, {"top_k": 3, "top_p": 0.5}, {}):
             assert (filter_scores(scores, **options) > FILTERED).all()
 
-
-def test_filters_take_both_zeros_for_the_same_score(filter_scores: Callable) -> None:
     scores = np.full((ROWS, VOCABULARY), -1.0, np.float32)
     scores[:, 4], scores[:, 9], scores[:, 11] = 0.0, -0.0, -0.0
     for options in ({"top_k": 1}, {"top_p": 0.001}):
         kept = filter_scores(scores, **options) > FILTERED
         assert np.flatnonzero(kept[0]).tolist() == [4, 9, 11]
 
-
-def test_scores_of_every_size_and_sign(filter_scores: Callable) -> None:
     rng = np.random.default_rng(5)
     scores = rng.normal(0, 1, (ROWS, VOCABULARY)) * 10.0 ** rng.uniform(-30, 30, (ROWS, 1))
     scores = scores.astype(np.float32)
@@ -479,9 +469,7 @@ def test_sampled_tokens_follow_the_filtered_distribution(options: dict) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("size", [60, 2048])
-def test_weights_are_the_probabilities_of_what_is_kept(
-    filter_scores: Callable, options: dict, size: int
-) -> None:
+def test_weights_are_the_probabilities(filter_scores: Callable, options: dict, size: int) -> None:
     scores = np.random.default_rng(size).normal(0, 3, (4, size)).astype(np.float32)
     options = {"temperature": 1.0, "top_k": 0, **options}
     packed = pack(options, size=size)

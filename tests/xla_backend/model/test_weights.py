@@ -1,7 +1,5 @@
 """What weights are kept in: whole models that write what their numbers write when kept wide."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,9 +107,7 @@ def in_eight_bits(name: str, tensor: np.ndarray) -> np.ndarray:
         ),
     ],
 )
-def test_eight_bits_write_what_a_wide_checkpoint_of_these_numbers_writes(
-    name: str, num_beams: int, tmp_path: Path
-) -> None:
+def test_eight_bits_write_as_a_wide_checkpoint(name: str, num_beams: int, tmp_path: Path) -> None:
     model = MODELS[name](tmp_path / name)
     ours, size = written(model, "int8", num_beams)
     plain, wide = written(model, "auto", num_beams)
@@ -154,9 +150,7 @@ def test_functions_of_one_kind_serve_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.release
-def test_smollm2_writes_the_same_from_its_own_numbers_as_from_wide_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_smollm2_writes_the_same_from_its_own_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     prompts = (
         "Once upon a time there was a fox",

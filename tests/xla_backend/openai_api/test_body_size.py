@@ -1,7 +1,5 @@
 """Bodies that are too large, whether they say so or come in chunks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs at the engine for a caller on the event loop: in turn, in order, no longer than wanted."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator
@@ -68,29 +66,25 @@ def run(*streams: Words, waited_s: float = 0.0) -> list[tuple[int, object]]:
         return asyncio.run(chunks(threads))
 
 
-def test_pieces_come_in_order_and_the_result_is_the_last() -> None:
+def test_pieces_come_in_order_the_result_last_with_the_time_in_the_line() -> None:
     words = tuple(map(str, range(500)))
     came = run(Words(words), Words(words))
     for number in (0, 1):
         of_run = [chunk for each, chunk in came if each == number]
         assert of_run == [*words, result()]
 
-
-def test_the_time_in_the_line_is_part_of_the_result() -> None:
     [reported] = [chunk for _, chunk in run(Words(), waited_s=2.0) if not isinstance(chunk, str)]
     assert reported == result().after_waiting(2.0)
     assert reported.timing.queue_s == 2.0
     assert reported.ttft_s == pytest.approx(result().ttft_s + 2.0)
 
 
-def test_an_error_of_one_ends_all() -> None:
+def test_an_error_of_one_ends_all_and_a_run_that_never_began_is_told() -> None:
     failing, other = Words((), error=InvalidRequest("No.")), Words(endless=True)
     with pytest.raises(InvalidRequest, match=r"No\."):
         run(other, failing)
     assert other.stopped.is_set()
 
-
-def test_a_run_that_never_began_is_told() -> None:
     class Dropped(Words):
         def __iter__(self) -> Iterator[str]:
             return iter(())
@@ -99,7 +93,7 @@ def test_a_run_that_never_began_is_told() -> None:
         run(Dropped())
 
 
-def test_who_leaves_stops_what_runs_and_what_waits_is_never_opened() -> None:
+def test_who_leaves_stops_what_runs_and_a_place_is_kept_until_then() -> None:
     async def leave() -> None:
         running, waiting = Line(), Line()
         stream, opened = Words(endless=True), []
@@ -117,8 +111,6 @@ def test_who_leaves_stops_what_runs_and_what_waits_is_never_opened() -> None:
 
     asyncio.run(leave())
 
-
-def test_a_place_is_kept_until_the_engine_has_stopped() -> None:
     class Slow(Words):
         def __iter__(self) -> Iterator[str]:
             yield "a"

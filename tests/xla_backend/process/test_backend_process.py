@@ -4,8 +4,6 @@ The first half has models without XLA, so that every moment can be chosen. The s
 real engine in a real child, and kills it for real.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os
@@ -42,6 +40,7 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.parent_side import ChildProcess
+from xla_backend.interface.function_comparison import TOLERANCE
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
 from xla_backend.process import supervisor
@@ -125,9 +124,7 @@ def test_requests_begin_in_the_order_of_arrival(parent: ParentSide) -> None:
     assert {result.text for kind, _, result in messages if kind == "result"} == {said("fox", 4)}
 
 
-def test_rows_are_answered_beside_each_other(
-    parent: ParentSide, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_run_beside_each_other(parent: ParentSide, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_scheduler, "CHUNK_S", 0.0)  # a token a chunk
     parent.ask(1, salt="a")
     assert parent.told()[1] == 1
@@ -153,9 +150,7 @@ def test_the_state_is_told_before_a_reply_that_changed_it(parent: ParentSide) ->
         assert snapshot.past["m"][entry.key].times == {1: 2, 2: 1, 3: 2}[number]
 
 
-def test_errors_are_told_and_the_engine_goes_on(
-    parent: ParentSide, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_errors_are_told(parent: ParentSide, caplog: pytest.LogCaptureFixture) -> None:
     parent.ask(1, prompt="")
     kind, number, error = parent.told()
     assert (kind, number, type(error)) == ("error", 1, InvalidRequest)
@@ -189,9 +184,7 @@ def test_a_stop_reaches_a_stream_and_what_waits_and_nothing_else(parent: ParentS
     assert messages["dropped", 2] is None
 
 
-def test_told_to_drain_it_ends_the_request_at_work_and_leaves_the_rest(
-    parent: ParentSide,
-) -> None:
+def test_told_to_drain_it_ends_only_the_request_at_work(parent: ParentSide) -> None:
     gate = parent.steps.hold("advance")
     parent.ask(1)
     gate.wait()
@@ -227,7 +220,6 @@ def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
     gate.open()
     parent.join()
     result = running.read_all()
-    assert result is not None
     assert result.finish == "stopped"
 
 
@@ -319,7 +311,7 @@ def test_stream_passes_the_text_on_as_it_comes(watched: Watched) -> None:
     assert list(stream) == []
 
 
-def test_stop_keeps_what_was_written(watched: Watched) -> None:
+def test_a_stop_keeps_what_was_written(watched: Watched) -> None:
     with watched.hold.at("chunk"):
         stream = watched.stream(options=LONG)
         text = next(stream)
@@ -329,8 +321,6 @@ def test_stop_keeps_what_was_written(watched: Watched) -> None:
     assert stream.result.text == text
     assert stream.result.new_tokens < LONG.max_new_tokens
 
-
-def test_stop_before_the_engine_takes_the_stream_up(watched: Watched) -> None:
     with watched.hold.at("chunk"):
         first = watched.stream(options=LONG)
         next(first)
@@ -360,9 +350,7 @@ def test_a_prompt_is_tokenized_once(watched: Watched, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("way", ["closed", "dropped"])
-def test_the_engine_is_told_of_an_abandoned_stream(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_abandoned_streams(watched: Watched, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     sent: list[str] = []
     send = ChildProcess.send
     monkeypatch.setattr(
@@ -403,9 +391,7 @@ def test_errors_keep_their_class_and_sentence(watched: Watched) -> None:
     assert watched.generate().cache is CacheOutcome.HIT
 
 
-def test_wrong_flags_for_xla_are_told_instead_of_a_new_engine(
-    small_gpt2: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_flags_for_xla_are_told(small_gpt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_no_such_flag=true")
     process = BackendProcess(default_model=str(small_gpt2), store="off")
     with pytest.raises(EngineStopped, match=r"cannot start: .*XLA_FLAGS.* --xla_no"):
@@ -457,9 +443,24 @@ def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) 
     thread.join()
 
 
-def test_a_child_killed_while_idle_is_replaced(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_example_function_is_compared_in_the_child(watched: Watched) -> None:
+    def outcomes(batch_size: int, pad: bool = False) -> list[CacheOutcome | None]:
+        compared = watched.process.compare_function("dense", batch_size, pad=pad, calls=2)
+        assert compared.difference <= TOLERANCE
+        return [result.cache for result in compared.results]
+
+    first, later = ([None, each, each] for each in (CacheOutcome.MISS, CacheOutcome.HIT))
+    assert [outcomes(3, pad=True), outcomes(4)] == [first, later]
+    [kept] = watched.process.stored_keys()
+    assert (kept.rows, kept.batch_sizes) == (4, (3, 4))
+    with pytest.raises(InvalidRequest, match="no function 'gone'"):
+        watched.process.compare_function("gone", 3)
+    watched.process.clear_functions()
+    assert watched.process.stored_keys() == []
+    assert outcomes(4) == first
+
+
+def test_a_child_killed_while_idle(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     watched.generate()
     watched.wait_for("ready")
     old = watched.process.pid
@@ -469,7 +470,7 @@ def test_a_child_killed_while_idle_is_replaced(
     stopped = next(status for status in watched.statuses if status.state == "stopped")
     assert "while it was idle" in stopped.detail
     assert "while it was idle" in caplog.text
-    assert watched.process.cached_functions() == []
+    assert watched.process.cached_functions() == watched.process.stored_keys() == []
     assert watched.process.predict(watched.model, "hello").outcome is CacheOutcome.MISS
     assert watched.generate().cache is CacheOutcome.MISS
     assert watched.process.pid != old
@@ -496,9 +497,7 @@ if "xla_backend.process.engine_process" in sys.orig_argv:
 
 @pytest.mark.release
 @pytest.mark.timeout(1800)
-def test_killed_at_each_step_of_writing_prefixes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_while_writing_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next engine says the same, from what was whole."""
     left, dice = tmp_path / "left", random.Random(4)
     (tmp_path / "sitecustomize.py").write_text(_KILL.format(left=str(left)))
@@ -537,9 +536,7 @@ def test_killed_at_each_step_of_writing_prefixes(
         assert reused > 0
 
 
-def test_a_child_killed_at_work_tells_its_callers(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_killed_at_work(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "NOTE_S", 600.0)  # a busy machine's restart may outlast it
     watched.process.wait_ready(240)
     watched.generate()
@@ -557,9 +554,7 @@ def test_a_child_killed_at_work_tells_its_callers(
 
 
 @pytest.mark.release
-def test_an_unguarded_script_that_is_killed_leaves_no_orphan(
-    small_gpt2: Path, tmp_path: Path
-) -> None:
+def test_a_killed_script_leaves_no_orphan(small_gpt2: Path, tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
         "import os\n"

@@ -1,7 +1,5 @@
 """A process that was forked from one with an engine says so at once: it has none of its threads."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

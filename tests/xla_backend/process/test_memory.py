@@ -1,7 +1,5 @@
 """Tests of `memory` and `memory_bound`: what the kernel says, and marks."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys
@@ -44,9 +42,18 @@ def test_a_limit_reads_as_it_is_written(text: str, amount: int | None) -> None:
     assert memory.limit_from(text, of=4 * GB) == amount
 
 
-def test_a_share_of_what_nobody_knows_is_no_limit() -> None:
+def test_a_share_or_a_system_without_accounts_is_no_limit(tmp_path: Path) -> None:
     assert memory.limit_from("50%", of=None) is None
     assert memory.limit_from("1GB", of=None) == GB
+    assert memory.total(tmp_path) is None
+    assert memory.available(tmp_path) is None
+    assert 0 < memory.available() <= memory.total()
+
+    bound = MemoryBound(None, at_start=GB)
+    bound.note_request(50 * GB, 50 * GB)
+    assert bound.may_warm(50 * GB)
+    assert not bound.is_above_soft_limit(50 * GB)
+    assert not bound.is_above_hard_limit(50 * GB)
 
 
 @pytest.mark.parametrize("text", ["", "much", "-1GB", "0", "0%", "1PB", "1 2", "1e9", "GB", "٣GB!"])
@@ -128,15 +135,6 @@ def test_a_container_s_limit_counts(
     assert memory.available(root) == available * 2**30
 
 
-def test_a_system_without_such_accounts_has_none(tmp_path: Path) -> None:
-    assert memory.total(tmp_path) is None
-    assert memory.available(tmp_path) is None
-
-
-def test_this_machine_has_accounts() -> None:
-    assert 0 < memory.available() <= memory.total()
-
-
 # --- the marks ------------------------------------------------------------------------------------
 
 
@@ -145,14 +143,6 @@ def warmed(held: int) -> MemoryBound:
     bound = MemoryBound(3 * GB, at_start=GB)
     bound.note_request(held, held)
     return bound
-
-
-def test_without_a_limit_nothing_is_too_large() -> None:
-    bound = MemoryBound(None, at_start=GB)
-    bound.note_request(50 * GB, 50 * GB)
-    assert bound.may_warm(50 * GB)
-    assert not bound.is_above_soft_limit(50 * GB)
-    assert not bound.is_above_hard_limit(50 * GB)
 
 
 def marks(bound: MemoryBound, limit: int) -> tuple[int, int, int]:
@@ -165,15 +155,13 @@ def marks(bound: MemoryBound, limit: int) -> tuple[int, int, int]:
     )
 
 
-def test_the_marks_come_one_after_the_other() -> None:
+def test_the_marks_come_one_after_the_other_also_with_little_room() -> None:
     warm, soft, hard = marks(MemoryBound(3 * GB, at_start=GB), limit=3 * GB)
     assert hard == pytest.approx(3 * GB - MIN_RESERVE, abs=2 * MB)
     assert soft == pytest.approx(hard - AHEAD, abs=2 * MB)
     assert warm == pytest.approx(GB + WARM_SHARE * (soft - GB), abs=2 * MB)
     assert GB < warm < soft < hard
 
-
-def test_with_little_room_a_successor_is_started_early_and_still_not_at_once() -> None:
     limit = GB + MIN_ROOM
     warm, soft, hard = marks(MemoryBound(limit, at_start=GB), limit)
     assert hard == pytest.approx(limit - MIN_RESERVE, abs=2 * MB)
@@ -191,7 +179,7 @@ def test_a_new_engine_keeps_room_for_the_first_that_compiles() -> None:
     assert not bound.is_above_hard_limit(int(2.7 * GB))
 
 
-def test_room_is_kept_for_another_request_like_the_largest() -> None:
+def test_room_is_kept_for_another_request_like_the_largest_of_late() -> None:
     bound = warmed(GB)
     bound.note_request(int(1.5 * GB), int(1.5 * GB))
     assert not bound.is_above_hard_limit(int(2.49 * GB))
@@ -199,21 +187,15 @@ def test_room_is_kept_for_another_request_like_the_largest() -> None:
     _, soft, hard = marks(bound, limit=3 * GB)
     assert soft == pytest.approx(hard - AHEAD, abs=2 * MB)
 
-
-def test_what_was_needed_for_a_moment_counts_too() -> None:
     bound = warmed(GB)
     bound.note_request(held=int(1.1 * GB), peak=int(1.8 * GB))
     assert bound.is_above_hard_limit(int(2.25 * GB))
     assert not bound.is_above_hard_limit(int(2.15 * GB))
 
-
-def test_what_xla_takes_once_for_itself_does_not() -> None:
     bound = warmed(2 * GB)
     assert not bound.is_above_hard_limit(int(2.7 * GB))
     assert bound.is_above_hard_limit(int(2.8 * GB))
 
-
-def test_a_large_request_long_ago_does_not() -> None:
     bound = warmed(GB)
     bound.note_request(2 * GB, 2 * GB)
     assert bound.is_above_hard_limit(int(2.5 * GB))

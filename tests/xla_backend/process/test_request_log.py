@@ -1,7 +1,5 @@
 """Tests of `request_log`: a line a request, and nothing in it that a visitor wrote."""
 
-from __future__ import annotations
-
 import io
 import json
 import threading
@@ -48,7 +46,7 @@ def written(*finished: FinishedRequest) -> list[dict]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_result_tells_outcome_key_phases_and_queue() -> None:
+def test_a_result_tells_outcome_key_phases_and_queue_an_error_its_kind() -> None:
     (line,) = written(FinishedRequest(REQUEST, "result", RESULT, wall_s=2.01, ahead=2))
     assert line["cache"] == "hit"
     assert line["key"] == {"padded_length": 16, "num_beams": 1, "max_new_tokens": 32}
@@ -57,8 +55,6 @@ def test_a_result_tells_outcome_key_phases_and_queue() -> None:
     assert (line["wall_s"], line["ahead"], line["new_tokens"]) == (2.01, 2, 1)
     assert line["time"].endswith("+00:00")
 
-
-def test_an_error_tells_its_kind_but_not_its_words() -> None:
     error = InvalidRequest(f"{SECRET} is no option.")
     (line,) = written(FinishedRequest(REQUEST, "error", error, wall_s=0.1, ahead=0))
     assert line["error"] == "InvalidRequest"

@@ -1,7 +1,5 @@
 """The trace of a server: what was written is one at any moment, and holds no text."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

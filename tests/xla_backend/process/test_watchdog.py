@@ -1,7 +1,5 @@
 """Tests of `xla_backend.process.watchdog`; `test_faults` stops a real engine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import get_args, get_type_hints
@@ -22,7 +20,7 @@ def test_every_phase_has_a_limit_and_words(state: str) -> None:
     assert "123 s" in sentence
 
 
-def test_longer_texts_and_more_beams_may_take_longer() -> None:
+def test_longer_texts_more_beams_and_what_is_made_may_take_longer() -> None:
     status = EngineStatus("generating")
     short, long, beams = (
         Patience().allowed_s(status, options, is_warming=False)
@@ -34,8 +32,6 @@ def test_longer_texts_and_more_beams_may_take_longer() -> None:
     )
     assert short < long < beams
 
-
-def test_a_request_may_wait_for_what_is_made_in_the_background() -> None:
     patience = Patience()
     waiting = patience.allowed_s(EngineStatus("ready"), None, is_warming=True)
     assert waiting > patience.tracing_s + patience.compiling_s
@@ -72,18 +68,9 @@ def watch(
     return reported
 
 
-def test_silence_that_lasts_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_silence_that_lasts_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watch(monkeypatch, lambda _: 1.6) == [2.0]
-
-
-def test_signs_of_life_keep_it_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watch(monkeypatch, lambda _: 1.6, alive_at=range(0, 200, 3)) == []
-
-
-def test_nothing_is_counted_while_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert watch(monkeypatch, lambda tick: None if tick < 50 else 0.6) == [1.0]
-
-
-def test_a_process_that_slept_itself_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An hour passes at each tick, as on a machine that was suspended; only ticks count."""
+    # An hour passes at each tick, as on a machine that was suspended; only ticks count.
     assert watch(monkeypatch, lambda _: 2.5, tick_s=3600.0) == [3.0]

@@ -1,7 +1,5 @@
 """Which calls make TensorFlow trace and XLA compile again: TensorFlow's count and XLA's files."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess
@@ -86,9 +84,7 @@ def changes(findings: Findings) -> dict[str, tuple[tuple[str, ...], tuple[bool, 
     return {each.name: (each.kinds, made(each.alone)) for each in findings.changes}
 
 
-def test_a_process_finds_that_the_same_call_runs_what_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_call_runs_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # It gives way to all others, to whom it would have to wait minutes where they are busy.
     (tmp_path / "sitecustomize.py").write_text("import os; os.nice = lambda increment: 0")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -112,20 +108,14 @@ def test_each_difference_is_tried_alone(found: dict[str, Findings]) -> None:
     ]
 
 
-def test_without_jit_compile_nothing_is_compiled(found: dict[str, Findings]) -> None:
+def test_what_traces_and_what_compiles_is_told_apart(found: dict[str, Findings]) -> None:
     assert changes(found["without XLA"]) == {"factor": (("type",), (True, False))}
 
-
-def test_declared_for_any_number_of_rows_it_is_traced_once_but_compiled_for_each(
-    found: dict[str, Findings],
-) -> None:
     assert made(found["any rows"].second) == (False, True)
     assert changes(found["any rows"]) == {"x": (("shape",), (False, True))}
     with pytest.raises(InvalidRequest, match=r"factor is 2.*pass it as a tensor"):
         Question(WEIGHTED, CALL, CALL, any_rows=True)
 
-
-def test_a_file_of_ones_own(found: dict[str, Findings]) -> None:
     assert changes(found["a file"]) == {"how": (("value",), (True, True))}, "n is what it was"
 
 

@@ -79,7 +79,7 @@ def client(handle: Handle) -> TestClient:
     return TestClient(create_app(host))
 
 
-def test_an_answer_is_what_a_replica_gave(client: TestClient, handle: Handle) -> None:
+def test_an_answer_or_stream_is_what_a_replica_gave(client: TestClient, handle: Handle) -> None:
     names = [model["id"] for model in client.get("/v1/models").json()["data"]]
     assert names == ["gpt2-stories", "whisper-commands"]
     answer = client.post("/v1/chat/completions", json=CHAT)
@@ -90,10 +90,13 @@ def test_an_answer_is_what_a_replica_gave(client: TestClient, handle: Handle) ->
     assert (asked.model, asked.prompt) == ("gpt2-stories", (Message("user", "Hello"),))
     assert not asked.exact_key
 
+    answer = client.post("/v1/chat/completions", json=CHAT | {"stream": True})
+    events = [line for line in answer.text.splitlines() if line]
+    assert len(events) == 1 + 3 + 1 + 1  # the role, the words, the reason to end, the mark
+    assert events[-1] == "data: [DONE]"
 
-def test_a_request_is_routed_by_its_model_and_a_session_by_its_salt(
-    client: TestClient, handle: Handle
-) -> None:
+
+def test_requests_are_routed_by_model_and_salt(client: TestClient, handle: Handle) -> None:
     def chosen(**more: str) -> dict[str, Any]:
         assert client.post("/v1/chat/completions", json=CHAT | more).status_code == 200
         client.get("/v1/models")
@@ -105,13 +108,6 @@ def test_a_request_is_routed_by_its_model_and_a_session_by_its_salt(
     one, again, other = (chosen(cache_salt=salt)["session_id"] for salt in ("a", "a", "b"))
     assert one == again
     assert len({one, other, none["session_id"], ""}) == 4
-
-
-def test_a_stream_is_sent_as_it_comes(client: TestClient) -> None:
-    answer = client.post("/v1/chat/completions", json=CHAT | {"stream": True})
-    events = [line for line in answer.text.splitlines() if line]
-    assert len(events) == 1 + 3 + 1 + 1  # the role, the words, the reason to end, the mark
-    assert events[-1] == "data: [DONE]"
 
 
 def test_a_recording_s_bytes_travel(client: TestClient, handle: Handle) -> None:

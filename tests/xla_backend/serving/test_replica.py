@@ -107,17 +107,18 @@ def test_the_first_model_is_loaded_at_the_start(replica: PlainReplica, process: 
     assert process.settings["default_model"] == "gpt2-stories"
     asyncio.run(replica.check_health())
     assert replica.registered == ["gpt2-stories"]
+    process.status = EngineStatus("stopped", "It ran out of memory.")
+    with pytest.raises(EngineStopped, match="out of memory"):
+        asyncio.run(replica.check_health())
 
 
-def test_a_request_is_taken_then_answered(replica: PlainReplica, process: Process) -> None:
+def test_a_request_is_answered_or_refused(replica: PlainReplica, process: Process) -> None:
     asked = TextRequest("t5-stories", "Once", cache_salt="a")
     run = replica.run(asked)
     assert asyncio.run(all_of(run)) == [None, " there", " was", result()]
     assert process.asked == [asked]
     assert replica.registered == ["t5-stories"]
 
-
-def test_an_error_is_a_reply(replica: PlainReplica, process: Process) -> None:
     process.error = error = InvalidRequest("Too long.")
     replies = asyncio.run(all_of(replica.run(TextRequest("t5-stories", "Once"))))
     assert replies == [None, " there", " was", error]
@@ -143,18 +144,8 @@ def test_a_client_who_leaves_stops_the_engine(replica: PlainReplica, process: Pr
     assert process.streams[0].stopped.is_set()
 
 
-def test_a_recording_is_a_file_until_the_request_is_over(
-    replica: PlainReplica, process: Process
-) -> None:
+def test_a_recording_is_a_file_meanwhile(replica: PlainReplica, process: Process) -> None:
     request = SpeechRequest("whisper-commands", "/of/the/ingress")
     asyncio.run(all_of(replica.run(request, b"sound")))
     assert process.heard == b"sound"
     assert not Path(process.asked[0].recording).exists()
-
-
-def test_an_engine_that_does_not_start_again_is_unhealthy(
-    replica: PlainReplica, process: Process
-) -> None:
-    process.status = EngineStatus("stopped", "It ran out of memory.")
-    with pytest.raises(EngineStopped, match="out of memory"):
-        asyncio.run(replica.check_health())

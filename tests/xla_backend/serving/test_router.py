@@ -1,7 +1,5 @@
 """Which replica is asked: Ray Serve's own router, with replicas that are only names."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

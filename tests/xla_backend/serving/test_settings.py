@@ -1,7 +1,5 @@
 """What the service may be told: strings as `serve run` has them, and what is said of wrong ones."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 
@@ -13,23 +11,17 @@ from xla_backend.serve_app import app
 from xla_backend.serving.settings import ServeSettings
 
 
-def test_nothing_told_is_one_engine() -> None:
+def test_settings_are_strings_or_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ServeSettings()
     assert (settings.models, settings.min_replicas, settings.max_replicas) == ((), 1, 1)
     assert settings.weights == "auto"
 
-
-def test_arguments_are_strings_on_the_command_line() -> None:
     settings = ServeSettings.model_validate(
         {"models": "gpt2-stories, t5-stories", "max_replicas": "4", "target_ongoing": "2.5"}
     )
     assert settings.models == ("gpt2-stories", "t5-stories")
     assert (settings.max_replicas, settings.target_ongoing) == (4, 2.5)
 
-
-def test_weights_are_those_of_the_variable_if_nothing_else_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setenv("XLA_BACKEND_WEIGHTS", "int8")
     assert ServeSettings().weights == "int8"
     assert ServeSettings(weights="float32").weights == "float32"

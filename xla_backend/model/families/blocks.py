@@ -14,7 +14,7 @@ checkpoints or decoding. Axes in shapes:
     G  B * H: the heads of all texts, the first H of them those of the first text
 
 Tokens of a step are in the order `[K, B]`. So their heads are `[K, G, D]` without a transposition,
-and to attention a further text is only H further heads.
+and for attention another text is H more heads.
 """
 
 from __future__ import annotations
@@ -179,11 +179,11 @@ def attend_all(
 
 
 class CausalMask(NamedTuple):
-    """Which positions of a prompt look at which: at none after them, and at no padding.
+    """The causal mask of a prompt: no position sees later ones or padding.
 
     Attributes:
-        padding: the number of slots in front that hold no token, int32.
-        window: each looks at so many, itself included; None: at all before it.
+        padding: the number of padding slots on the left, int32.
+        window: how many positions each sees, itself included; None: all before it.
     """
 
     padding: tf.Tensor
@@ -206,7 +206,7 @@ def attend_causally(
     score_cap: float | None = None,
     sinks: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """`attend_all` where no position looks at a later one, with `[H, S, D]` queries and keys.
+    """Causal `attend_all`, with `[H, S, D]` queries and keys.
 
     From some length on, the first half of the positions skips the keys of the second half, a
     quarter of all scores. More parts than two would skip more scores, but take longer to compile
@@ -225,7 +225,7 @@ def attend_causally(
     def attend_in_chunks(first: tf.Tensor | int, last: tf.Tensor) -> tf.Tensor:
         keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
         pieces = -(-(last - first) // PIECE)
-        # The last piece may go beyond the last position: what is there is thrown away.
+        # The last piece may exceed the last position; the rest is dropped.
         rest = tf.zeros([q.shape[0], PIECE, q.shape[2]])
         queries = tf.concat([q[:, first:last], rest], axis=1)
 
@@ -423,12 +423,11 @@ def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 class Repeated:
-    """A part that a model has several times, as its layers, and that is traced only once.
+    """A part that a model has several times, such as a layer, and that is traced only once.
 
     TensorFlow and XLA get one function and a call of it for each layer, instead of the operations
-    of every layer. This halves the time to trace and the time to turn the graph into XLA's form,
-    which restoring a function from disk takes too. XLA inlines the calls before it optimizes, so
-    the compiled code is the same.
+    of every layer. This halves the time of tracing and of converting the graph to HLO. XLA inlines
+    the calls before it optimizes, so the compiled code is the same.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -491,8 +490,8 @@ def _saved(
 class WeightReader:
     """Turns the arrays of a checkpoint into variables, by their PyTorch-format names.
 
-    An array is taken out, so that its memory is free again once its variable is made. Every method
-    raises `ModelUnavailable` when the checkpoint has no such array.
+    An array is removed, so that its memory is freed once its variable is made. Every method raises
+    `ModelUnavailable` when the checkpoint has no such array.
 
     Attributes:
         saved: what is read instead of arrays; None without any.
@@ -512,7 +511,7 @@ class WeightReader:
 
         Args:
             arrays: see `checkpoints.weights.read_weights`.
-            kind: what matrices become.
+            kind: format of matrices.
             in_eight_bits: see `Matrix`.
             saved: of an earlier load with this kind; `arrays` are not read then.
         """
@@ -538,6 +537,11 @@ class WeightReader:
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
         """The array as a variable, with `offset` added."""
         return self._keep(name, self.array(name) + offset if offset else self.array(name))
+
+    @_saved
+    def exponential(self, name: str) -> tf.Variable:
+        """The exponential of an array as a variable."""
+        return self._keep(name, np.exp(self.array(name)))
 
     @_saved
     def transposed(self, name: str) -> tf.Variable:
@@ -623,7 +627,7 @@ class WeightReader:
 
     def _in_kind(self, weights: Weights) -> Weights:
         """A matrix in the format chosen for matrices."""
-        # Rounding what stays float32 anyway would lose and gain nothing.
+        # Rounding what stays float32 would only lose precision.
         if isinstance(weights, np.ndarray) and has_product(weights):
             if self._kind == kinds.BFLOAT16 and weights.dtype.itemsize > 2:
                 weights, self.rounded_bits = weights.astype(ml_dtypes.bfloat16), 16

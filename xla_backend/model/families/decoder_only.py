@@ -43,12 +43,12 @@ class Layer(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a step needs of the prompts.
+    """What a step needs from the prompts.
 
     Attributes:
         first: `[B]` int32, the slot of each prompt's first token.
         length: `[B]` int32, its number of tokens.
-        prompt: keys and values `[G, S, D]` a layer, or what else a layer remembers.
+        prompt: keys and values `[G, S, D]` per layer, or another state of a layer.
     """
 
     first: tf.Tensor
@@ -56,17 +56,17 @@ class Context(NamedTuple):
     prompt: list[Any]
 
     def distances(self, index: tf.Tensor) -> tf.Tensor:
-        """How far each slot is before the new token at place `index`: `[B, S]` int32."""
+        """The distance of each slot from the new token at place `index`: `[B, S]` int32."""
         return (self.length + self.first + index)[:, None] - self._slots
 
     def bias(self) -> tf.Tensor:
-        """Hides what is not the prompt's: `[B, S]`."""
+        """The bias that hides padding: `[B, S]`."""
         slots = self._slots - self.first[:, None]
         return tf.where((slots >= 0) & (slots < self.length[:, None]), 0.0, MASKED)
 
     @property
     def _slots(self) -> tf.Tensor:
-        """The places of the prompt's slots, `[S]`; some layer has keys for each."""
+        """The prompt's slots, `[S]`; some layer has keys for each."""
         keys = next(each.keys for each in self.prompt if isinstance(each, KeysValues))
         return tf.range(tf.shape(keys)[1])
 
@@ -179,6 +179,11 @@ class DecoderOnly(PaddedPrompt):
         size = self.layers[0].qkv.matrix.shape[0] // self.heads
         return [layer_bytes(self.heads, size) for _ in self.layers]
 
+    @property
+    def row_bytes(self) -> int:
+        """See `PooledModel.row_bytes`."""
+        return 0
+
     def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
 
@@ -259,7 +264,7 @@ class DecoderOnly(PaddedPrompt):
         attention: Callable[[tf.Tensor, KeysValues], tuple[tf.Tensor, KeysValues]],
         only: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, KeysValues]:
-        """One layer; where only one position is of interest, of the others just keys and values."""
+        """One layer; if only one position is needed, of the others only keys and values."""
         normed = layer.attention_norm(x) if self.pre_norm else x
         q, k, v = tf.split(layer.qkv(normed), 3, axis=-1)
         if only is not None:

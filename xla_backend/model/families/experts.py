@@ -1,7 +1,7 @@
 """Routed experts: gated feed-forward networks of which a router chooses some for each token.
 
-Knows how tokens find their experts, so that only those are read that a token chose. Must not know
-architectures or checkpoints. T tokens, E the model's width.
+Knows how tokens are routed, so that only chosen experts are read. Must not know architectures or
+checkpoints. T tokens, E the model's width.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from xla_backend.matmul.matrix import Parts
 from xla_backend.model.families.blocks import Linear
 
 _FEW = 16
-"""Up to so many tokens, an expert multiplies all: those that did not choose it cost less than
-setting the others apart."""
+"""Up to this many tokens, an expert multiplies all: gathering the tokens that chose it costs more
+than multiplying the others."""
 
 
 class Experts(NamedTuple):
@@ -28,7 +28,7 @@ class Experts(NamedTuple):
         router: yields a logit for each expert. gate, up, down: of all experts.
         biases: of these three, `[experts, out]`; None without any.
         form: how many are chosen, and how.
-        favoured: `[experts]`, what is added to scores before the choice.
+        favoured: `[experts]`, added to scores before the choice.
     """
 
     router: Linear
@@ -95,7 +95,7 @@ class Experts(NamedTuple):
         return y + tf.gather(self.biases[which], expert) if self.biases else y
 
     def _apart(self, x: tf.Tensor, own: tf.Tensor, expert: tf.Tensor) -> tf.Tensor:
-        """The same for some rows: they go first, and those that follow are not multiplied."""
+        """The same for some rows, which are put first; the others are not multiplied."""
         order = tf.argsort(tf.cast(~own, tf.int32), stable=True)
         rows = tf.where(own[:, None], x, np.float32(np.nan))
         found = self._one(tf.gather(rows, order), expert)

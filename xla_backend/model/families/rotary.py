@@ -1,8 +1,9 @@
-"""Decoders with rotary positions: Llama and those after it, see docs/architectures.md.
+"""Decoders with rotary positions, Llama and later ones; see docs/architectures.md.
 
-Knows the forward pass of what `checkpoints.rotary_form` describes: a padded prompt at once
-(`prefill`), then token by token (`step`); or any tokens over blocks of KV memory (`run`). Must not
-know which architecture it is, how a layer mixes positions (`mixers`), nor how tokens are selected.
+Knows the forward pass of the models that `checkpoints.rotary_form` describes: a padded prompt at
+once (`prefill`), then token by token (`step`); or any tokens over blocks of KV memory (`run`). Must
+not know which architecture it is, how a layer mixes positions (`mixers`), nor how tokens are
+selected.
 Axes: see `blocks`.
 """
 
@@ -16,6 +17,7 @@ import tensorflow as tf
 from transformers import PretrainedConfig
 
 from xla_backend.attention.attention import in_blocks, only_tokens
+from xla_backend.attention.recurrence import Heads
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.rotary_form import Positions, RotaryForm
 from xla_backend.matmul.matrix import Matrix
@@ -24,7 +26,6 @@ from xla_backend.model.families.blocks import (
     MASKED,
     CausalMask,
     FeedForward,
-    KeysValues,
     Linear,
     Norm,
     Repeated,
@@ -35,18 +36,21 @@ from xla_backend.model.families.experts import Experts
 from xla_backend.model.families.mixers import (
     Attention,
     Convolution,
-    Inputs,
+    DeltaRule,
+    Mamba,
     Mixer,
     Rotation,
+    State,
+    Taps,
 )
 from xla_backend.model.families.model import Prefilled
 
 
 class LayerInputs(NamedTuple):
-    """What a layer adds of each token's further embedding for it (Gemma 4).
+    """Adds each token's per-layer embedding to a layer's output (Gemma 4).
 
     Attributes:
-        scale: `[1]`, of what the layer yields.
+        scale: `[1]`, of the layer's output.
     """
 
     gate: Linear
@@ -56,7 +60,7 @@ class LayerInputs(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """One block: what mixes positions, and a feed-forward network."""
+    """One block: a mixer and a feed-forward network."""
 
     mixer_norm: Norm | None
     mixer: Mixer
@@ -68,7 +72,7 @@ class Layer(NamedTuple):
 
 
 class LayerEmbeddings(NamedTuple):
-    """Further embeddings of tokens, P numbers for each layer.
+    """Per-layer embeddings of tokens, P numbers for each layer.
 
     Attributes:
         embedding: `[layers * P, V]`. projection: of the first embedding. norm: of its P numbers.
@@ -108,14 +112,36 @@ class Rotary(PaddedPrompt):
         def norm(name: str) -> Norm:
             return Norm(read.variable(f"{name}.weight", form.norm_offset), None, form.epsilon)
 
-        def mixer(at: str, of: rotary_form.Attention | rotary_form.Convolution) -> Mixer:
+        def taps(at: str, has_bias: bool, in_state: bool) -> Taps:
+            bias = read.variable(f"{at}.bias") if has_bias else None
+            return Taps(read.transposed(f"{at}.weight"), bias, in_state)
+
+        def mixer(at: str, of: rotary_form.AnyMixer) -> Mixer:
             if isinstance(of, rotary_form.Convolution):
-                own = f"{at}.conv.conv"
                 return Convolution(
                     into=read.linears([f"{at}.conv.in_proj"]),
-                    taps=read.transposed(f"{own}.weight"),
-                    bias=read.variable(f"{own}.bias") if of.has_bias else None,
+                    taps=taps(f"{at}.conv.conv", of.has_bias, in_state=False),
                     out=read.linears([f"{at}.conv.out_proj"]),
+                )
+            if isinstance(of, rotary_form.State):
+                at = f"{at}.{rotary_form.STATES[of.rule]}"
+                activation = blocks.activation(form.activation)
+                decays, step_bias = read.exponential(f"{at}.A_log"), read.variable(f"{at}.dt_bias")
+                rule: DeltaRule | Mamba
+                if of.rule == "delta":
+                    into = [f"{at}.in_proj_{x}" for x in ("qkv", "z", "b", "a")]
+                    own = Norm(read.variable(f"{at}.norm.weight"), None, form.epsilon)
+                    rule = DeltaRule(decays, step_bias, own, activation)
+                else:
+                    into, skip = [f"{at}.in_proj"], read.variable(f"{at}.D")
+                    scale = read.variable(f"{at}.norm.weight")
+                    rule = Mamba(decays, step_bias, skip, scale, form.epsilon, activation)
+                return State(
+                    into=read.linears(into),
+                    taps=taps(f"{at}.conv1d", of.has_bias, in_state=True),
+                    rule=rule,
+                    out=read.linears([f"{at}.out_proj"]),
+                    heads=Heads(of.heads, of.key_heads, of.keys, of.values, of.alternate),
                 )
             at, shares = f"{at}.self_attn", of.source is not None
             parts = "qkvg"[: 1 if shares else 4 if form.gates else 3]
@@ -130,7 +156,7 @@ class Rotary(PaddedPrompt):
                 kv_heads=of.kv_heads,
                 head_size=of.head_size,
                 norms_all=form.qk_norm == "all",
-                gates=form.heads if form.gates else 0,
+                gates=form.gate_count(of),
                 sinks=read.variable(f"{at}.sink.weight") if form.has_sinks else None,
                 score_scale=form.score_scale,
                 score_cap=form.score_cap,
@@ -252,14 +278,17 @@ class Rotary(PaddedPrompt):
 
     def prefilled_structure(self) -> Prefilled:
         """See `Model.prefilled_structure`."""
-        kinds = (KeysValues(0, 0), Inputs(0))
-        prompt = [kinds[isinstance(layer.mixer, Convolution)] for layer in self.layers]
-        return Prefilled(0, 0, Context(0, 0, prompt))
+        return Prefilled(0, 0, Context(0, 0, [layer.mixer.structure for layer in self.layers]))
 
     @property
     def layer_bytes(self) -> list[int]:
         """See `PooledModel.layer_bytes`."""
         return [layer.mixer.block_bytes for layer in self.layers]
+
+    @property
+    def row_bytes(self) -> int:
+        """See `PooledModel.row_bytes`."""
+        return sum(layer.mixer.row_bytes for layer in self.layers)
 
     def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
@@ -286,11 +315,14 @@ class Rotary(PaddedPrompt):
         x = only_tokens(x, places)
         windows = [of_layer.mixer.window for of_layer in self.form.layers]
         in_memory = in_blocks(self.layer_bytes, windows)
+        in_state = in_blocks([layer.mixer.row_bytes for layer in self.layers])
         for number, (layer, form, own) in enumerate(
             zip(self.layers, self.form.layers, inputs, strict=True)
         ):
             rotation, source = rotations[form.mixer.positions], _source(form, all_added)
             place = in_memory[number if form.mixer.source is None else form.mixer.source]
+            if layer.mixer.row_bytes:
+                place = in_state[number]
             x, added = each(layer, x, rotation, places, blocks, place, source, own)
             all_added.append(added)
         return x
@@ -351,7 +383,7 @@ class Rotary(PaddedPrompt):
         return [layer.mixer.empty(batch_size, num_beams, length) for layer in self.layers]
 
     def _rotations(self, places: tf.Tensor) -> dict[Positions | None, Rotation | None]:
-        """For each kind of layer, the angles of positions, `[positions]` int32."""
+        """The angles of positions, `[positions]` int32, for each kind of layer."""
 
         def rotation(of: Positions | None) -> Rotation | None:
             if of is None:
@@ -371,7 +403,7 @@ class Rotary(PaddedPrompt):
         return {kind: rotation(kind) for kind in kinds}
 
     def _embed(self, token_ids: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
-        """Of tokens, and what each layer gets of them besides."""
+        """Embeddings of tokens, and their per-layer embeddings."""
         x = self.embedding.columns(token_ids)
         x = x if self.form.embedding_scale == 1.0 else x * self.form.embedding_scale
         further, count, size = self.layer_embeddings, len(self.layers), self.form.layer_inputs
@@ -408,7 +440,7 @@ class Rotary(PaddedPrompt):
 
 
 def _source(form: rotary_form.LayerForm, of_layers: list[Any]) -> Any:
-    """What the layer whose keys and values this one shares has remembered, or `()`."""
+    """The state of the layer whose keys and values this one shares, or `()`."""
     return () if form.mixer.source is None else of_layers[form.mixer.source]
 
 

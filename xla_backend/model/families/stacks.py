@@ -42,7 +42,7 @@ class DecoderLayer(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a step needs of the prompts.
+    """What a step needs from the prompts.
 
     Attributes:
         cross_bias: `[B, S]`, hides the encoder's padding.

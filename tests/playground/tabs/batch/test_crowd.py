@@ -1,7 +1,5 @@
 """A crowd: how its requests are sent and ended, and what is said of it. The engine has no model."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +13,7 @@ from playground.context.page_context import PageContext
 from playground.tabs.batch import crowd_report
 from playground.tabs.batch.crowd import Crowd, beside, crowd, most_visitors, summary
 from tests.playground.fake_backend import FakeBackend
+from tests.playground.reader import is_text
 from tests.playground.samples import INJECTIONS, result
 from xla_backend import EngineStopped, GenerationOptions, GenerationResult, InvalidRequest, Timing
 from xla_backend.interface.timing import Span
@@ -134,7 +133,7 @@ def run(page: PageContext, visitors: int, apart_ms: int | None) -> Crowd:
     return begun
 
 
-def test_visitors_are_inside_together_each_with_a_salt_of_its_own(built_page: PageContext) -> None:
+def test_visitors_come_together_or_one_at_a_time_with_salts(built_page: PageContext) -> None:
     engine = Engine(together=4)
     ended = run(replace(built_page, backend=engine), 4, 0)
     assert engine.inside_at_most == 4
@@ -143,8 +142,6 @@ def test_visitors_are_inside_together_each_with_a_salt_of_its_own(built_page: Pa
     assert [visitor.said for visitor in ended.members] == ["One day", "A fox"] * 2
     assert ended.is_over
 
-
-def test_one_at_a_time_is_sent_when_the_one_before_has_ended(built_page: PageContext) -> None:
     engine = Engine()
     ended = run(replace(built_page, backend=engine), 4, None)
     assert engine.inside_at_most == 1
@@ -189,7 +186,7 @@ def test_both_runs_stand_beside_each_other(built_page: PageContext) -> None:
     assert "1.0× as long" in html
 
 
-def test_stop_ends_those_at_the_engine_and_those_on_their_way(built_page: PageContext) -> None:
+def test_a_stop_or_a_visitor_who_leaves_ends_the_crowd(built_page: PageContext) -> None:
     engine = EndlessEngine()
     prompts = [("One day", "One day"), ("A fox", "A fox")]
     begun = Crowd(MODEL, prompts, GenerationOptions(), apart_s=3600.0)
@@ -205,8 +202,6 @@ def test_stop_ends_those_at_the_engine_and_those_on_their_way(built_page: PageCo
     assert begun.summary() is None
     assert "Stopped: 0 of 2 have their whole text." in crowd_report.report([begun])
 
-
-def test_a_visitor_who_leaves_takes_the_crowd_along(built_page: PageContext) -> None:
     engine = EndlessEngine()
     page = replace(built_page, backend=engine)
     begun = crowd(page, MODEL, PROMPTS, 2, 10, 0)
@@ -219,7 +214,7 @@ def test_a_visitor_who_leaves_takes_the_crowd_along(built_page: PageContext) -> 
     assert begun.is_over
 
 
-def test_an_error_is_one_sentence_and_nothing_is_summed_up(built_page: PageContext) -> None:
+def test_an_error_is_one_sentence_and_short_texts_have_dashes(built_page: PageContext) -> None:
     engine = Engine()
     engine.errors["A fox"] = EngineStopped("The engine <ended>.")
     ended = run(replace(built_page, backend=engine), 2, None)
@@ -227,8 +222,6 @@ def test_an_error_is_one_sentence_and_nothing_is_summed_up(built_page: PageConte
     assert "1 of 2 failed: The engine &lt;ended&gt;." in html
     assert "<table" not in html
 
-
-def test_figures_that_short_texts_do_not_have_are_dashes(built_page: PageContext) -> None:
     class OneToken(Engine):
         def __init__(self) -> None:
             super().__init__()
@@ -243,9 +236,7 @@ def test_texts_are_escaped(built_page: PageContext) -> None:
         begun = crowd(built_page, MODEL, text, 1, 10, 0)
         begun.members[0].run.text = text
         html = crowd_report.report([begun])
-        assert "<img" not in html
-        assert "<script" not in html
-        assert '" autofocus' not in html
+        assert is_text(html)
 
 
 def test_limits_hold(built_page: PageContext) -> None:

@@ -1,7 +1,5 @@
 """Prompts in a text or a file: what is read, and which line is at fault."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.tabs.batch.prompts import MAX_PROMPTS, BatchPrompt, prompts_in, text_of_file
@@ -15,6 +13,14 @@ def test_each_line_is_a_prompt_and_empty_ones_are_none() -> None:
         BatchPrompt(3, "two, too"),
         BatchPrompt(5, "three"),
     ]
+
+    assert len(prompts_in("x\n" * MAX_PROMPTS)[0]) == MAX_PROMPTS
+    assert text_of_file("a.csv", "\ufeffprompt\nnaïve 🦊\n".encode()) == "prompt\nnaïve 🦊\n"
+    assert [each.prompt for each in prompts_in("prompt,other\ra,1\rb,2")[0]] == ["a", "b"]
+    assert [each.prompt for each in prompts_in("a" * 200_000)[0]] == ["a" * 200_000]
+    prompts = ["=1+1", "it's", '"quoted", and\ntwo lines', "'=x"]
+    text = csv_table(["prompt", "text"], [[prompt, "..."] for prompt in prompts])
+    assert [each.prompt for each in prompts_in(text)[0]] == prompts
 
 
 @pytest.mark.parametrize(
@@ -58,12 +64,6 @@ def test_a_file_may_be_as_spreadsheets_write_it(encoding: str) -> None:
     assert [each.prompt for each in prompts_in(read)[0]] == ["naïve 🦊"]
 
 
-def test_an_exported_file_can_be_read_again() -> None:
-    prompts = ["=1+1", "it's", '"quoted", and\ntwo lines', "'=x"]
-    text = csv_table(["prompt", "text"], [[prompt, "..."] for prompt in prompts])
-    assert [each.prompt for each in prompts_in(text)[0]] == prompts
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -84,10 +84,6 @@ def test_a_mistake_is_told_with_its_line(text: str, sentence: str) -> None:
         prompts_in(text)
 
 
-def test_as_many_as_are_allowed_are_taken() -> None:
-    assert len(prompts_in("x\n" * MAX_PROMPTS)[0]) == MAX_PROMPTS
-
-
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -102,27 +98,15 @@ def test_a_file_that_cannot_be_used_is_told(name: str, content: bytes, sentence:
         text_of_file(name, content)
 
 
-def test_a_file_is_read_as_it_is() -> None:
-    assert text_of_file("a.csv", "\ufeffprompt\nnaïve 🦊\n".encode()) == "prompt\nnaïve 🦊\n"
-
-
 @pytest.mark.parametrize("text", ["0\r0", "\r\na\rb"])
 def test_a_lone_carriage_return_ends_a_line(text: str) -> None:
     assert [each.prompt for each in prompts_in(text)[0]] == text.split()
-
-
-def test_a_table_may_end_its_lines_so_too() -> None:
-    assert [each.prompt for each in prompts_in("prompt,other\ra,1\rb,2")[0]] == ["a", "b"]
 
 
 @pytest.mark.parametrize("text", ['x,"prompt', 'x,"prompt\na,b'])
 def test_a_heading_whose_quote_nothing_closes_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="Line 1 cannot be read"):
         prompts_in(text)
-
-
-def test_a_very_long_first_line_is_a_prompt() -> None:
-    assert [each.prompt for each in prompts_in("a" * 200_000)[0]] == ["a" * 200_000]
 
 
 @pytest.mark.parametrize(
@@ -132,9 +116,7 @@ def test_a_very_long_first_line_is_a_prompt() -> None:
         ('note,prompt\n"two\nlines",x\njust one\n', ["x"], [4]),
     ],
 )
-def test_a_row_without_a_prompt_is_left_out_and_named(
-    text: str, prompts: list[str], without: list[int]
-) -> None:
+def test_a_row_without_a_prompt_is_named(text: str, prompts: list[str], without: list[int]) -> None:
     read, left_out = prompts_in(text)
     assert ([each.prompt for each in read], left_out) == (prompts, without)
 

@@ -1,7 +1,5 @@
 """A batch, turn by turn, and what is shown and written of it. The engine has no model."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

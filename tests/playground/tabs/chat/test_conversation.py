@@ -1,7 +1,5 @@
 """Conversations as values and as JSON, and what a model reads of them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -27,7 +25,7 @@ TALK = Conversation(
 )
 
 
-def test_the_model_reads_the_turns_that_have_an_answer_and_the_system_prompt() -> None:
+def test_the_model_reads_the_turns_that_have_an_answer_and_what_is_kept_is_read_again() -> None:
     assert TALK.messages("Four?", 0) == (
         Message("system", "Be brief."),
         Message("user", "One?"),
@@ -42,8 +40,6 @@ def test_the_model_reads_the_turns_that_have_an_answer_and_the_system_prompt() -
     )
     assert replace(TALK, system=" ").messages("Four?", 3) == (Message("user", "Four?"),)
 
-
-def test_what_is_kept_is_read_again() -> None:
     assert readable(TALK.to_json()) == TALK
     # Whatever a model wrote, its next turn begins with the same tokens.
     odd = replace(TALK, turns=(Turn("?", "a\0b\n\u2028c"),))
@@ -77,7 +73,7 @@ def test_what_is_not_json_of_one_is_none(kept: object) -> None:
     assert readable(kept) is None
 
 
-def test_turns_come_and_go() -> None:
+def test_turns_come_and_go_and_the_first_question_names_a_conversation() -> None:
     longer = TALK.after(Turn("Four?", "4."), left_out=2)
     assert (len(longer.turns), longer.left_out, longer.id) == (4, 2, TALK.id)
     assert longer.before(3).left_out == 2
@@ -86,8 +82,6 @@ def test_turns_come_and_go() -> None:
     assert TALK.branch().id != TALK.id
     assert TALK.branch().turns == TALK.turns
 
-
-def test_the_first_question_names_a_conversation_until_its_visitor_does() -> None:
     first = Conversation("talker").after(Turn("  Where is\nthe kite?", "There."), 0)
     assert first.name == "Where is"
     assert first.before(0).after(Turn("Who?", "I."), 0).name == "Who?"

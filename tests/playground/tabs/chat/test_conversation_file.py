@@ -1,7 +1,5 @@
 """Conversations as files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -18,7 +16,7 @@ TALK = Conversation(
 )
 
 
-def test_json_brings_it_back_as_another_one() -> None:
+def test_json_brings_it_back_as_another_one_and_markdown_has_what_it_cost() -> None:
     text = to_json(TALK)
     assert "/home/me" not in text
     assert TALK.id not in text
@@ -26,8 +24,6 @@ def test_json_brings_it_back_as_another_one() -> None:
     assert found.id != TALK.id
     assert replace(found, id=TALK.id, changed_s=TALK.changed_s, model=TALK.model) == TALK
 
-
-def test_markdown_has_what_each_answer_cost() -> None:
     text = to_markdown(TALK)
     assert text.startswith(
         "# Name\n\nModel: talker\n\nSystem prompt: Be brief.\n\n## User\n\n¿Qué?"

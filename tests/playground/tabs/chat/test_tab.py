@@ -1,8 +1,7 @@
 """What the Chat tab's events do, with an engine that has no model."""
 
-from __future__ import annotations
-
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +15,7 @@ from playground.tabs.chat.tab import ChatTab
 from playground.tabs.generate.examples import INSTRUCT_DEFAULTS
 from playground.ui.option_controls import values_for
 from tests.playground.fake_backend import TALKER, FakeBackend
-from xla_backend import EngineStopped, Message, ModelInfo
+from xla_backend import EngineStopped, Message
 
 OPTIONS = values_for(INSTRUCT_DEFAULTS.replace(max_new_tokens=16))
 SALT = "a salt"
@@ -33,8 +32,8 @@ class Breaking:
 class Engine(FakeBackend):
     """An engine that remembers the salts that it was given."""
 
-    def __init__(self, talker: ModelInfo = TALKER) -> None:
-        super().__init__(models=[talker])
+    def __init__(self) -> None:
+        super().__init__(models=[TALKER])
         self.salts: list[str] = []
 
     def stream(self, *arguments: Any, cache_salt: str = "", **options: Any) -> Any:
@@ -42,13 +41,20 @@ class Engine(FakeBackend):
         return super().stream(*arguments, cache_salt=cache_salt, **options)
 
 
+ENGINE = Engine()
+
+
+@functools.cache
+def the_tab() -> ChatTab:
+    methods = [getattr(fn.fn, "__self__", None) for fn in create_app(ENGINE).fns.values()]
+    return next(each for each in methods if isinstance(each, ChatTab))
+
+
 class Chatting:
     """A visitor of the tab, who has one conversation open."""
 
-    def __init__(self, engine: Engine) -> None:
-        page = create_app(engine)
-        methods = [getattr(fn.fn, "__self__", None) for fn in page.fns.values()]
-        self.tab = next(each for each in methods if isinstance(each, ChatTab))
+    def __init__(self) -> None:
+        self.tab = the_tab()
         visitor = SimpleNamespace(session_hash="visitor", query_params={})
         self._request = cast("gr.Request", visitor)
         self.opened = ""
@@ -122,12 +128,13 @@ class Chatting:
 
 @pytest.fixture
 def engine() -> Engine:
-    return Engine()
+    vars(ENGINE).update(vars(Engine()))
+    return ENGINE
 
 
 @pytest.fixture
 def chat(engine: Engine) -> Chatting:
-    return Chatting(engine)
+    return Chatting()
 
 
 def test_each_turn_sends_those_before_it(chat: Chatting, engine: Engine) -> None:
@@ -143,11 +150,14 @@ def test_each_turn_sends_those_before_it(chat: Chatting, engine: Engine) -> None
     assert chat.reads("send")["interactive"] is True
     assert "TTFT by turn" in chat.reads("strip")
 
+    chat.load()
+    chat.ask("One?")
+    [run] = chat.shown[chat.tab._page.runs_of_visitor]  # noqa: SLF001
+    assert (run["prompt"], run["prompt_is_whole"], run["text"]) == ("One?", True, " there was a")
 
-def test_a_page_begins_with_what_its_window_had_or_with_a_conversation_of_its_own(
-    chat: Chatting, engine: Engine
-) -> None:
-    other = Chatting(engine)
+
+def test_a_page_begins_with_what_its_window_had(chat: Chatting, engine: Engine) -> None:
+    other = Chatting()
     assert other.conversation.id != chat.conversation.id
     chat.ask("One?")
     other.load(chat.opened, "a draft")
@@ -163,13 +173,7 @@ def test_the_engine_may_reuse_unless_the_visitor_forbids_it(chat: Chatting, engi
     assert reuses == [True, False]
 
 
-def test_an_answer_joins_the_history(chat: Chatting) -> None:
-    chat.ask("One?")
-    [run] = chat.shown[chat.tab._page.runs_of_visitor]  # noqa: SLF001
-    assert (run["prompt"], run["prompt_is_whole"], run["text"]) == ("One?", True, " there was a")
-
-
-def test_what_was_asked_is_a_draft_again_after_an_error(chat: Chatting, engine: Engine) -> None:
+def test_what_was_asked_and_written_before_an_error_is_kept(chat: Chatting, engine: Engine) -> None:
     chat.ask("One?")
     before = chat.conversation
     asked = (*before.messages("Two?", 0),)
@@ -179,8 +183,7 @@ def test_what_was_asked_is_a_draft_again_after_an_error(chat: Chatting, engine: 
     assert "The engine stopped." in chat.reads("notice")
     assert chat.conversation == before
 
-
-def test_what_was_written_before_an_error_is_kept(chat: Chatting, engine: Engine) -> None:
+    chat.load()
     engine.words = cast("Any", Breaking())
     chat.ask("One?")
     [turn] = chat.conversation.turns
@@ -204,12 +207,15 @@ def test_what_was_written_before_a_reload_is_kept(chat: Chatting) -> None:
     assert_interrupted(chat)
 
 
-def test_retry_asks_the_last_question_again(chat: Chatting, engine: Engine) -> None:
+def test_a_retry_and_an_undo_take_back_the_last_turn(chat: Chatting, engine: Engine) -> None:
     chat.ask("One?")
     chat.ask("Two?")
     engine.words = (" other",)
     chat.retry()
     assert [turn.answer for turn in chat.conversation.turns] == [" there was a", " other"]
+    chat.undo()
+    assert chat.reads("text") == "Two?"
+    assert [turn.question for turn in chat.conversation.turns] == ["One?"]
 
 
 def test_an_edited_question_goes_on_elsewhere_where_turns_followed_it(chat: Chatting) -> None:
@@ -224,25 +230,20 @@ def test_an_edited_question_goes_on_elsewhere_where_turns_followed_it(chat: Chat
     assert chat.conversation.name == "Won?"
 
 
-def test_undo_gives_the_question_back(chat: Chatting) -> None:
-    chat.ask("One?")
-    chat.ask("Two?")
-    chat.undo()
-    assert chat.reads("text") == "Two?"
-    assert [turn.question for turn in chat.conversation.turns] == ["One?"]
-
-
-def test_a_page_without_such_a_model_says_so() -> None:
+def test_models_that_cannot_chat_are_named(engine: Engine) -> None:
     blocks = create_app(FakeBackend()).blocks.values()
     texts = [str(block.value) for block in blocks if isinstance(block, gr.HTML)]
     assert any("no model with a chat template" in text for text in texts)
 
+    engine.known += [dataclasses.replace(TALKER, name="/a/base", is_instruct=False)]
+    texts = [str(b.value) for b in create_app(engine).blocks.values() if isinstance(b, gr.HTML)]
+    [said] = [text for text in texts if "without a chat template (" in text]
+    assert "(base) only continue texts" in said
 
-def test_a_model_s_own_sampling_is_chosen_with_it_unless_another_is_set() -> None:
+
+def test_a_model_s_own_sampling_is_chosen_with_it(chat: Chatting, engine: Engine) -> None:
     other = dataclasses.replace(TALKER, name="other", sampling={"temperature": 0.2, "top_p": 0.9})
-    engine = Engine()
     engine.known.append(other)
-    chat = Chatting(engine)
     tab = chat.tab
     recommended = INSTRUCT_DEFAULTS.replace(**other.sampling)
     untouched, own = (values_for(each) for each in (INSTRUCT_DEFAULTS, recommended))
@@ -260,15 +261,8 @@ def test_a_model_s_own_sampling_is_chosen_with_it_unless_another_is_set() -> Non
     assert options("other", "other", untouched) == [], "the visitor has come back to them"
 
 
-def test_models_that_cannot_chat_are_named(engine: Engine) -> None:
-    engine.known += [dataclasses.replace(TALKER, name="/a/base", is_instruct=False)]
-    texts = [str(b.value) for b in create_app(engine).blocks.values() if isinstance(b, gr.HTML)]
-    [said] = [text for text in texts if "without a chat template (" in text]
-    assert "(base) only continue texts" in said
-
-
-def test_opening_the_tab_has_the_first_function_made() -> None:
-    engine = Engine(dataclasses.replace(TALKER, loaded=True))
-    Chatting(engine).tab.prepare()
+def test_opening_the_tab_has_the_first_function_made(chat: Chatting, engine: Engine) -> None:
+    engine.known = [dataclasses.replace(TALKER, loaded=True)]
+    chat.tab.prepare()
     first = engine.predict("talker", (Message("user", "Hello"),), INSTRUCT_DEFAULTS)
     assert engine.in_background == [("talker", first.key)]

@@ -1,7 +1,5 @@
 """How long comparisons are said to take: measured here once, and right within a third."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -42,9 +40,7 @@ def compared(model: str, *times: tuple[float, float]) -> BaselineComparison:
     [(STORIES, 64.0), (SMOLLM2, 165.0)],  # two idle cores, 2026-11-25
     ids=lambda value: getattr(value, "model", ""),
 )
-def test_before_anything_was_compared_the_size_of_the_model_tells(
-    size: ModelSize, took_s: float
-) -> None:
+def test_at_first_the_size_of_the_model_tells(size: ModelSize, took_s: float) -> None:
     expected_s = Durations().expected_s(size, OPTIONS, CACHED_CALLS, [])
     assert 2 / 3 < expected_s / took_s < 4 / 3
 
@@ -74,12 +70,15 @@ def test_what_was_measured_here_counts_also_for_other_requests_and_models() -> N
     assert 1.8 < durations.expected_s(SMOLLM2, OPTIONS, 1, []) / fresh_s < 2.01
 
 
-def test_no_way_takes_longer_for_its_later_calls_than_its_time() -> None:
+def test_sizes_are_read_and_no_way_takes_longer_for_its_later_calls_than_its_time() -> None:
     few, many = (Durations().expected_s(SMOLLM2, OPTIONS, n, []) for n in (1, 50))
     assert many - few < 4 * CALLS_BUDGET_S
+    size = ModelSize.of("gpt2-stories", Registry().locate("gpt2-stories"))
+    assert (size.layers, size.is_rotary) == (6, False)
+    assert 2.0e6 < size.parameters < 2.5e6
 
 
-def test_what_is_left_shrinks_to_nothing() -> None:
+def test_what_is_left_shrinks_to_nothing_and_a_slow_beginning_slows_the_rest() -> None:
     durations = Durations()
     comparison = compared(STORIES.model)
     whole_s = durations.expected_s(STORIES, OPTIONS, CACHED_CALLS, [])
@@ -99,9 +98,7 @@ def test_what_is_left_shrinks_to_nothing() -> None:
     assert left == sorted(left, reverse=True)
     assert left[-1] == pytest.approx(0.0)
 
-
-def test_a_beginning_that_is_slow_slows_the_rest() -> None:
-    """12 s were said to be left that took 33."""
+    # 12 s were said to be left that took 33.
     durations, comparison = Durations(), compared(STORIES.model)
 
     def left_s(way: Baseline, way_s: float) -> float:
@@ -116,15 +113,7 @@ def test_a_beginning_that_is_slow_slows_the_rest() -> None:
 
 
 @pytest.mark.parametrize(("load", "most"), [(0.0, 1.5), (4.0, 3.0)])
-def test_a_busy_machine_may_take_longer(
-    load: float, most: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_busy_machine(load: float, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert at_most(60.0) == most * 60.0
-
-
-def test_the_size_of_a_model_is_read_from_its_files() -> None:
-    size = ModelSize.of("gpt2-stories", Registry().locate("gpt2-stories"))
-    assert (size.layers, size.is_rotary) == (6, False)
-    assert 2.0e6 < size.parameters < 2.5e6

@@ -1,7 +1,5 @@
 """What the Functions tab writes: verdicts, bars, the table of shapes, and code that runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.tabs.functions import report
@@ -27,9 +25,7 @@ MISS, HIT = CacheOutcome.MISS, CacheOutcome.HIT
         (0.00098, "No faster", "first call as long as 500 eager calls. It does not pay here."),
     ],
 )
-def test_the_finding_says_what_was_measured_whichever_way_it_went(
-    xla_s: float, number: str, rest: str
-) -> None:
+def test_the_finding_says_what_was_measured(xla_s: float, number: str, rest: str) -> None:
     found = report.finding(comparison(xla_s), Way.XLA)
     assert found[0] == number
     assert found[1] == f"than eager with jit_compile=True, after a {rest}"
@@ -48,14 +44,10 @@ def test_the_report_shows_all_three_ways_with_their_phases() -> None:
     assert 'class="phase-compile" style="width:78.00%"' in html
     assert html.count("fastest") == 2, "one card, once by its frame and once in words"
 
-
-def test_the_first_call_of_a_known_shape_is_called_earlier() -> None:
     shown = words(report.report(comparison(cache=HIT)))
     assert shown.startswith("HIT")
     assert shown.count("First call, earlier") == 2
 
-
-def test_outputs_that_differ_are_a_problem() -> None:
     assert "Same output in all three ways. Largest difference: 3.0e-08" in words(
         report.report(comparison())
     )
@@ -63,8 +55,6 @@ def test_outputs_that_differ_are_a_problem() -> None:
     assert "Same output" not in html
     assert "The outputs differ by up to 1.0e-02" in html
 
-
-def test_time_outside_the_measurement_is_named() -> None:
     plain = words(report.report(comparison()))
     assert "Padding" not in plain
     assert "Not in these times" not in plain
@@ -75,13 +65,19 @@ def test_time_outside_the_measurement_is_named() -> None:
     assert "Not in these times: 1.50 s of waiting" in shown
 
 
-def test_the_prediction_follows_what_is_kept() -> None:
+def test_the_prediction_and_the_table_follow_what_is_kept() -> None:
     kept = [StoredKey("dense", 8, (5, 8), NO_PHASES, NO_PHASES)]
     padded = FunctionRequest("dense", 6, pad=True)
     assert report.outcome(padded, kept) is HIT
     assert report.outcome(FunctionRequest("dense", 6), kept) is MISS
     assert report.outcome(FunctionRequest("convolution", 8), kept) is MISS
     assert "batch of 6, padded to 8 · float32[8, 10]" in words(report.prediction(padded, kept))
+
+    assert "No function is in memory yet" in report.kept_table([])
+    shape = StoredKey("dense", 8, (5, 7), CallPhases(0.02, 0, 0.03), CallPhases(0.1, 0.3, 0.1))
+    shown = words(report.kept_table([shape]))
+    assert "Two dense layers float32[8, 10] 5, 7 50 ms trace 20 ms 500 ms" in shown
+    assert "trace 100 ms · compile 300 ms" in shown
 
 
 @pytest.mark.parametrize(
@@ -96,14 +92,6 @@ def test_waiting_says_for_what(state: str, sentence: str) -> None:
     html = report.waiting_report(EngineStatus(state), MISS)  # type: ignore[arg-type]
     assert sentence in html
     assert "busy" in html
-
-
-def test_the_table_tells_which_batches_shared_a_shape() -> None:
-    assert "No function is in memory yet" in report.kept_table([])
-    shape = StoredKey("dense", 8, (5, 7), CallPhases(0.02, 0, 0.03), CallPhases(0.1, 0.3, 0.1))
-    shown = words(report.kept_table([shape]))
-    assert "Two dense layers float32[8, 10] 5, 7 50 ms trace 20 ms 500 ms" in shown
-    assert "trace 100 ms · compile 300 ms" in shown
 
 
 @pytest.mark.parametrize("name", EXAMPLE_FUNCTIONS)

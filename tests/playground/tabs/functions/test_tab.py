@@ -1,26 +1,34 @@
 """The Functions tab, as a visitor uses it."""
 
-from __future__ import annotations
-
+import functools
 from pathlib import Path
 
 import gradio as gr
 import pytest
 
 from playground import create_app
+from playground.page import Page
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.visitor import Visitor
 from xla_backend import EngineStopped
 
+ENGINE = FakeBackend()
+
+
+@functools.cache
+def page(admin: bool) -> Page:
+    return create_app(ENGINE, admin=admin)
+
 
 @pytest.fixture
 def engine() -> FakeBackend:
-    return FakeBackend()
+    vars(ENGINE).update(vars(FakeBackend()))
+    return ENGINE
 
 
 @pytest.fixture
 def visitor(engine: FakeBackend) -> Visitor:
-    return Visitor(create_app(engine))
+    return Visitor(page(admin=False))
 
 
 def test_a_comparison_is_asked_for_and_shown(visitor: Visitor, engine: FakeBackend) -> None:
@@ -76,22 +84,19 @@ def test_unchanged_parts_are_not_sent_again(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize("admin", [False, True])
 def test_only_admins_can_start_afresh(engine: FakeBackend, admin: bool) -> None:
-    page = create_app(engine, admin=admin)
-    names = {fn.name for fn in page.fns.values()}
-    buttons = {b.elem_id for b in page.blocks.values() if isinstance(b, gr.Button)}
+    names = {fn.name for fn in page(admin).fns.values()}
+    buttons = {b.elem_id for b in page(admin).blocks.values() if isinstance(b, gr.Button)}
     assert ("_start_afresh" in names, "functions_afresh" in buttons) == (admin, admin)
     if admin:
         engine.compare_function("dense", 5)
-        visitor = Visitor(page)
+        visitor = Visitor(page(admin))
         visitor.press("functions_afresh")
         assert "Cleared" in visitor.reads("functions_afresh_notice")
         assert engine.stored_keys() == []
 
 
-def test_the_doctor_takes_a_file_of_the_page_s_own_folder_alone(
-    engine: FakeBackend, tmp_path: Path
-) -> None:
-    visitor = Visitor(create_app(engine, admin=True))
+def test_the_doctor_takes_files_of_its_folder_alone(engine: FakeBackend, tmp_path: Path) -> None:
+    visitor = Visitor(page(admin=True))
     visitor.put("doctor_function", "file")
     uploaded = tmp_path / "calls.py"
     uploaded.write_text("calls = []")

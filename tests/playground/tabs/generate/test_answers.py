@@ -1,7 +1,5 @@
 """Answers that are no texts, as HTML."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -27,7 +25,7 @@ DECIDED = Decisions(
 )
 
 
-def test_each_answer_has_a_bar_and_nothing_is_markup() -> None:
+def test_each_answer_has_a_bar_and_nothing_is_said_of_a_text() -> None:
     html = decisions_view(DECIDED)
     assert html.count("<li>") == 2
     assert html.count('class="bar"') == 4
@@ -35,8 +33,6 @@ def test_each_answer_has_a_bar_and_nothing_is_markup() -> None:
     assert "&lt;i&gt;calm" in html
     assert "The first of 2 answers was known after 500 ms, the last after 1.50 s" in html
 
-
-def test_nothing_is_said_of_a_text_that_was_not_written() -> None:
     shown = Shown("A text", DECIDED)
     for html in (origin(shown), report(shown)):
         assert "Temperature" not in html

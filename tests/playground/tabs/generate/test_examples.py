@@ -1,7 +1,5 @@
 """The examples: that each model gets those it was made for, and that their names are true."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -58,6 +56,14 @@ def test_the_stories_to_read_are_those_that_no_model_was_trained_on() -> None:
     }
     assert {example.prompt for example in READER_EXAMPLES} <= inputs
 
+    assert is_example_prompt(EXAMPLES[0].prompt)
+    assert not is_example_prompt("My own words")
+    assert not is_example_prompt(EXAMPLES[0].prompt, [T5_EXAMPLES])
+    few = EXAMPLES[0].options.replace(max_new_tokens=7)
+    assert are_example_options(EXAMPLES[3].options, Limits(), ALL_EXAMPLES)
+    assert not are_example_options(few, Limits(), ALL_EXAMPLES)
+    assert are_example_options(few, Limits(new_tokens=7), ALL_EXAMPLES), "the page has set no more"
+
 
 def test_a_name_that_speaks_of_the_shape_is_right() -> None:
     checked = 0
@@ -85,16 +91,6 @@ def test_a_name_that_speaks_of_the_shape_is_right() -> None:
             assert (key_of(example) == key_of(first)) == says_same, (info.name, example.name)
             checked += 1
     assert checked >= 2 * (len(EXAMPLES) - 1)
-
-
-def test_a_visitor_s_own_text_is_no_example() -> None:
-    assert is_example_prompt(EXAMPLES[0].prompt)
-    assert not is_example_prompt("My own words")
-    assert not is_example_prompt(EXAMPLES[0].prompt, [T5_EXAMPLES])
-    few = EXAMPLES[0].options.replace(max_new_tokens=7)
-    assert are_example_options(EXAMPLES[3].options, Limits(), ALL_EXAMPLES)
-    assert not are_example_options(few, Limits(), ALL_EXAMPLES)
-    assert are_example_options(few, Limits(new_tokens=7), ALL_EXAMPLES), "the page has set no more"
 
 
 def test_an_instruct_model_is_sampled_as_its_makers_recommend() -> None:

@@ -1,7 +1,5 @@
 """Presets set what they say, and nothing else; files of them are read with suspicion."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground import create_app

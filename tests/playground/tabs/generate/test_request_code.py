@@ -1,7 +1,5 @@
 """The code that the page shows: it says what was asked, whatever that was, and it runs."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import json
@@ -81,9 +79,7 @@ def literals(code: str) -> list[object]:
 
 @pytest.mark.parametrize("write", [transformers_code, library_code, client_code, openai_code])
 @pytest.mark.parametrize("model", [STORIES, ANSWERS, HUB], ids=lambda model: model.name)
-def test_python_has_every_prompt_as_it_is(
-    write: Callable[[CodeRequest], str], model: ModelInfo
-) -> None:
+def test_python_has_each_prompt(write: Callable[[CodeRequest], str], model: ModelInfo) -> None:
     shape = ast.dump(ast.parse(write(a_request("PROMPT", model))))
     for prompt in nasty_prompts():
         code = write(a_request(prompt, model))
@@ -122,13 +118,24 @@ def test_messages_are_asked_as_each_form_asks_them(system: str) -> None:
     assert "apply_chat_template" in transformers_code(request)
 
 
-def test_messages_of_a_conversation_are_all_asked() -> None:
+def test_messages_of_a_conversation_and_lists_are_written_as_each_language_does() -> None:
     said = ("user", "Hi {x}"), ("assistant", 'Hello "you"'), ("user", "Where?"), ("assistant", "In")
     request = a_request(tuple(Message(role, text) for role, text in said))
     for write in (library_code, openai_code, transformers_code):
         assert {text for _, text in said} <= set(literals(write(request)))
     assert "continue_final_message=True" in transformers_code(request)
     assert "code for openai" in client_code(request)
+
+    options = GenerationOptions(stop=['"', "\n"], logit_bias={3: -1.0}, presence_penalty=0.5)
+    asked = a_request("Once", options=options)
+    library = library_code(asked)
+    assert 'presence_penalty=0.5, logit_bias={"3": -1.0}, stop=[\'"\', "\\n"])' in library
+    ast.parse(library)
+    ast.parse(client_code(asked))
+    ast.parse(openai_code(asked))
+    assert '"stop": ["\\"", "\\n"]' in curl_code(asked)
+    assert "# Without presence_penalty, logit_bias, stop: TensorFlow's" in transformers_code(asked)
+    assert "# Without" not in transformers_code(a_request("Once"))
 
 
 def test_only_what_differs_from_the_defaults_is_named() -> None:
@@ -149,21 +156,11 @@ def test_only_what_differs_from_the_defaults_is_named() -> None:
         assert "exact_key" in write(changed)
         assert "exact_key" not in write(plain)
 
-
-def test_lists_and_mappings_are_written_as_each_language_does() -> None:
-    options = GenerationOptions(stop=['"', "\n"], logit_bias={3: -1.0}, presence_penalty=0.5)
-    asked = a_request("Once", options=options)
-    library = library_code(asked)
-    assert 'presence_penalty=0.5, logit_bias={"3": -1.0}, stop=[\'"\', "\\n"])' in library
-    ast.parse(library)
-    ast.parse(client_code(asked))
-    ast.parse(openai_code(asked))
-    assert '"stop": ["\\"", "\\n"]' in curl_code(asked)
-    assert "# Without presence_penalty, logit_bias, stop: TensorFlow's" in transformers_code(asked)
-    assert "# Without" not in transformers_code(a_request("Once"))
+    assert 'Backend(Registry(["somebody/a-model"]))' in library_code(a_request("Once", HUB))
+    assert "Backend()" in library_code(a_request("Once"))
 
 
-def test_transformers_code_is_the_guide_s() -> None:
+def test_transformers_code_is_the_guide_s_with_its_versions_where_it_runs() -> None:
     code = transformers_code(a_request("Once", padded_length=64))
     assert "tf.function(model.generate, jit_compile=True)" in code
     assert "pad_to_multiple_of=64" in code
@@ -179,17 +176,21 @@ def test_transformers_code_is_the_guide_s() -> None:
         a_request("Once", HUB)
     )
 
-
-def test_the_guide_s_code_is_not_shown_for_what_it_cannot_run() -> None:
     llama = dataclasses.replace(HUB, model_type="llama")
     code = transformers_code(a_request("Once", llama))
     assert all(line.startswith("#") for line in code.splitlines())
     assert "a llama model: see the code for this library" in code
 
-
-def test_a_hub_model_of_one_s_own_is_allowed_expressly() -> None:
-    assert 'Backend(Registry(["somebody/a-model"]))' in library_code(a_request("Once", HUB))
-    assert "Backend()" in library_code(a_request("Once"))
+    pinned = dict(
+        re.findall(
+            r"^([\w-]+)==([\w.]+)",
+            (ROOT / "requirements.txt").read_text() + overlay.REQUIREMENTS.read_text(),
+            re.MULTILINE,
+        )
+    )
+    wanted = [f"{name}=={pinned[name]}" for name in ("tensorflow", "tf-keras", "transformers")]
+    first_line, _, _ = transformers_code(a_request("Once")).partition("\n")
+    assert first_line == f"# pip install {' '.join(wanted)}"
 
 
 PROMPT = 'It\'s "here": $HOME `id` \\ naïve 🦊\nand so'
@@ -205,9 +206,7 @@ def test_the_code_for_programs_runs_and_writes_what_the_page_writes(site: ApiPag
 
 
 @pytest.mark.release
-def test_the_library_s_and_the_guide_s_code_run_and_write_the_same(
-    backend: Backend, small_gpt2: Path
-) -> None:
+def test_library_and_guide_write_the_same(backend: Backend, small_gpt2: Path) -> None:
     options = GenerationOptions(max_new_tokens=4)
     asked = a_request("Once upon a time", folder_info(str(small_gpt2)), options=options)
     text = backend.generate(str(small_gpt2), "Once upon a time", options).text
@@ -215,19 +214,6 @@ def test_the_library_s_and_the_guide_s_code_run_and_write_the_same(
     # The overlay is what its first line installs.
     seen = overlay.environment([])
     assert run(sys.executable, "-c", transformers_code(asked), **seen) == text + "\n"
-
-
-def test_the_guide_s_code_names_the_versions_that_are_measured_here() -> None:
-    pinned = dict(
-        re.findall(
-            r"^([\w-]+)==([\w.]+)",
-            (ROOT / "requirements.txt").read_text() + overlay.REQUIREMENTS.read_text(),
-            re.MULTILINE,
-        )
-    )
-    wanted = [f"{name}=={pinned[name]}" for name in ("tensorflow", "tf-keras", "transformers")]
-    first_line, _, _ = transformers_code(a_request("Once")).partition("\n")
-    assert first_line == f"# pip install {' '.join(wanted)}"
 
 
 def run_python(code: str) -> str:

@@ -1,7 +1,6 @@
 """The Inside tab, as a visitor uses it, over an inspector that was told what it sees."""
 
-from __future__ import annotations
-
+import functools
 import json
 import re
 from dataclasses import replace
@@ -12,6 +11,7 @@ import httpx
 import pytest
 
 from playground import create_app
+from playground.page import Page
 from playground.tabs.inside import report
 from playground.tabs.inside.functions import NO_STORE, key_of
 from tests.playground.api_page import api_page
@@ -102,24 +102,31 @@ class FakeInspector:
         return PASSES
 
 
+INSPECTOR = FakeInspector()
+
+
+@functools.cache
+def page(admin: bool) -> Page:
+    return create_app(FakeBackend(), inspector=cast(Inspector, INSPECTOR), admin=admin)
+
+
 @pytest.fixture
 def inspector() -> FakeInspector:
-    return FakeInspector()
+    vars(INSPECTOR).update(vars(FakeInspector()))
+    return INSPECTOR
 
 
 @pytest.fixture
 def visitor(inspector: FakeInspector) -> Visitor:
-    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, inspector), admin=True))
+    visitor = Visitor(page(admin=True))
     visitor.put("inside_model", "gpt2-stories")
     return visitor
 
 
-def test_the_functions_of_a_model_are_offered(visitor: Visitor) -> None:
+def test_looking_shows_kernels_by_layer_and_files(visitor: Visitor) -> None:
     assert visitor.shown("inside_function", "choices")[-1] == [(str(KEY), WORD)]
     assert visitor.reads("inside_function") == WORD
 
-
-def test_looking_shows_kernels_by_layer(visitor: Visitor) -> None:
     visitor.press("inside_look")
     shown = visitor.reads("inside_report")
     for said in ("Traced operations", "Layer 0", "Layer 1", "Head and token choice", "14.0 MB"):
@@ -128,6 +135,11 @@ def test_looking_shows_kernels_by_layer(visitor: Visitor) -> None:
     assert "<i>dot" not in shown
     assert "inside_measured" not in shown, "nothing was measured"
     assert visitor.reads("inside_notice") == ""
+
+    visitor.press("inside_texts")
+    links = visitor.reads("inside_files")
+    assert "decode.stablehlo.mlir" in links
+    assert "key=16x1x32" in links
 
 
 def test_measuring_adds_times_roofline_and_ways(visitor: Visitor) -> None:
@@ -166,8 +178,6 @@ def test_the_report_is_saved_as_a_file_that_needs_no_other(visitor: Visitor) -> 
     assert "&lt;i&gt;dot.2" in made["text"]
     assert not re.search(r"<script|<i>dot|(src|href)=|@import|url\(", made["text"])
 
-
-def test_what_each_pass_changed_is_shown_and_saved(visitor: Visitor) -> None:
     visitor.press("inside_passes")
     shown = visitor.reads("inside_changes")
     visitor.press("inside_save")
@@ -177,18 +187,9 @@ def test_what_each_pass_changed_is_shown_and_saved(visitor: Visitor) -> None:
         assert "1,199 more lines left out" in text
 
 
-def test_the_files_are_linked(visitor: Visitor) -> None:
-    visitor.press("inside_texts")
-    links = visitor.reads("inside_files")
-    assert "decode.stablehlo.mlir" in links
-    assert "key=16x1x32" in links
-
-
 @pytest.mark.parametrize("button", ["inside_measure", "inside_texts", "inside_passes"])
-def test_strangers_have_no_second_copy_of_a_model_loaded(
-    inspector: FakeInspector, button: str
-) -> None:
-    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, inspector), admin=False))
+def test_strangers_load_no_second_copy_of_a_model(inspector: FakeInspector, button: str) -> None:
+    visitor = Visitor(page(admin=False))
     visitor.put("inside_model", "gpt2-stories")
     assert not visitor.shown(button, "visible")
     visitor.press(button)
@@ -196,9 +197,7 @@ def test_strangers_have_no_second_copy_of_a_model_loaded(
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("Not there."), EngineStopped("Killed.")])
-def test_an_error_keeps_what_is_shown(
-    visitor: Visitor, inspector: FakeInspector, error: Exception
-) -> None:
+def test_an_error_keeps_all(visitor: Visitor, inspector: FakeInspector, error: Exception) -> None:
     visitor.press("inside_look")
     before, inspector.error = visitor.reads("inside_report"), error
     visitor.press("inside_look")
@@ -213,15 +212,13 @@ def test_without_a_store_it_says_so() -> None:
     visitor.press("inside_look")
     assert NO_STORE in visitor.reads("inside_notice")
 
+    asked = {"model": "gpt2-stories", "key": WORD, "file": "decode.hlo.txt"}
+    with api_page() as page:
+        answer = httpx.get(f"{page.url}/inside/text", params=asked)
+        assert (answer.status_code, answer.text) == (404, NO_STORE)
+
 
 @pytest.mark.parametrize("word", ["", "16x1", "16x1x-3", "axbxc", "1x1x99999999", *INJECTIONS])
 def test_other_words_name_no_function(word: str) -> None:
     with pytest.raises(InvalidRequest, match="Choose a function"):
         key_of(word)
-
-
-def test_a_page_without_a_store_has_no_files() -> None:
-    asked = {"model": "gpt2-stories", "key": WORD, "file": "decode.hlo.txt"}
-    with api_page() as page:
-        answer = httpx.get(f"{page.url}/inside/text", params=asked)
-        assert (answer.status_code, answer.text) == (404, NO_STORE)

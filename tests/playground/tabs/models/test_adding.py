@@ -1,7 +1,5 @@
 """Adding a model: downloads in a real process, from a Hub on this computer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,9 +33,7 @@ def state(adding: Adding) -> str:
     return adding.progress.state if adding.progress else ""
 
 
-def test_a_model_is_remembered_once_all_of_it_is_here(
-    hub: type[Hub], adding: Adding, tmp_path: Path
-) -> None:
+def test_a_model_is_kept_once_it_is_here(hub: type[Hub], adding: Adding, tmp_path: Path) -> None:
     added = AddedModels(tmp_path / "added_models.json")
     adding.start(WANTED)
     assert added.read() == {}
@@ -49,9 +45,7 @@ def test_a_model_is_remembered_once_all_of_it_is_here(
     assert "model.safetensors" in hub.requested
 
 
-def test_a_download_is_cancelled_and_another_can_begin(
-    hub: type[Hub], adding: Adding, tmp_path: Path
-) -> None:
+def test_a_download_is_cancelled(hub: type[Hub], adding: Adding, tmp_path: Path) -> None:
     hub.hold_at = 1
     adding.start(WANTED)
     wait_until(lambda: "model.safetensors" in hub.requested)
@@ -82,8 +76,6 @@ def test_a_folder_is_added_at_once(adding: Adding, tmp_path: Path) -> None:
     assert state(adding) == "added"
     assert AddedModels(tmp_path / "added_models.json").read() == {"/somewhere": info}
 
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file where the folder should be")
     adding = Adding(AddedModels(tmp_path / "store" / "added_models.json"))
     with pytest.raises(InvalidRequest, match=r"added_models.json cannot be written"):

@@ -1,7 +1,5 @@
 """What the Models tab says of models and of an addition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -46,8 +44,6 @@ def test_the_list_says_what_each_takes_and_invents_no_times() -> None:
         "someone/thing Qwen3 on this computer &lt;b&gt;mit 2,048 tokens 1.6 GB –"
     )
 
-
-def test_a_gguf_file_whose_architecture_the_hub_does_not_tell_says_so() -> None:
     assert words(candidate_sheet(replace(HUB, model_type="", context_length=None))) == (
         f"{HEADINGS} someone/thing in the file, which must be downloaded first 1.5 GB "
         "&lt;b&gt;mit –"

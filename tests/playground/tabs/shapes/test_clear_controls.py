@@ -1,7 +1,5 @@
 """What is said before something is cleared."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.tabs.shapes.clear_controls import ALL, MEMORY, ONE, choices, confirmation, parse

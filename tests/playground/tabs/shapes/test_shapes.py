@@ -1,7 +1,5 @@
 """Shapes made ahead: where they are, and how far an order is."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.tabs.shapes.report import progress_line, shape_map, summary_line
@@ -15,7 +13,7 @@ MODEL = "gpt2-stories"
 KEYS = (CacheKey(16, 1, 32), CacheKey(16, 1, 64))
 
 
-def test_every_combination_is_asked_for_as_a_request_of_that_shape_would() -> None:
+def test_every_combination_is_asked_for_and_the_map_shows_what_is_made_and_waits() -> None:
     engine = FakeBackend()
     engine.make_ready(MODEL, CacheKey(64, 1, 32))
     engine.on_disk.add((MODEL, CacheKey(64, 4, 32)))
@@ -34,26 +32,22 @@ def test_every_combination_is_asked_for_as_a_request_of_that_shape_would() -> No
         "2 to be compiled. About 13 s"
     )
 
+    shapes = survey(FakeBackend(), MODEL, [16], [1], [16, 32, 64])
+    assert words(shape_map(shapes, KEYS)) == (
+        "1 beam 16 new 32 new 64 new 16 slots MISS compiling queued"
+    )
+    assert "at least one value" in shape_map([])
 
-def test_shapes_beyond_the_context_are_said_and_never_made() -> None:
+
+def test_shapes_are_bounded_by_the_context_as_requests_are() -> None:
     [fits, too_long] = survey(FakeBackend(), MODEL, [128], [1], [64, 256])
     assert fits.key == CacheKey(128, 1, 64)
     assert too_long.key is None
     assert "1 too long for this model" in summary_line([fits, too_long])
     assert "–" in shape_map([fits, too_long])
 
-
-def test_a_padded_length_is_bounded_by_the_context_as_in_requests() -> None:
     [shape] = survey(FakeBackend(), MODEL, [192], [1], [16])
     assert shape.key == CacheKey(CONTEXT_LENGTH, 1, 16)
-
-
-def test_the_map_shows_what_is_being_made_and_what_waits() -> None:
-    shapes = survey(FakeBackend(), MODEL, [16], [1], [16, 32, 64])
-    assert words(shape_map(shapes, KEYS)) == (
-        "1 beam 16 new 32 new 64 new 16 slots MISS compiling queued"
-    )
-    assert "at least one value" in shape_map([])
 
 
 @pytest.fixture
@@ -70,6 +64,13 @@ def order(engine: FakeBackend) -> Order:
     return order
 
 
+def test_an_order_that_is_cancelled_says_what_was_made(engine: FakeBackend, order: Order) -> None:
+    engine.make_ready(MODEL, KEYS[0])
+    order.cancel()
+    assert "Cancelled: 1 of 2 shapes ready" in progress_line(order.progress())
+    assert engine.prefetching() == []
+
+
 def test_an_order_counts_what_is_ready_until_all_is(engine: FakeBackend, order: Order) -> None:
     assert "0 of 2 shapes ready" in progress_line(order.progress())
     engine.make_ready(MODEL, KEYS[0])
@@ -77,16 +78,8 @@ def test_an_order_counts_what_is_ready_until_all_is(engine: FakeBackend, order: 
     assert 'aria-valuenow="1"' in progress_line(order.progress())
     engine.make_ready(MODEL, KEYS[1])
     progress = order.progress()
-    assert progress is not None
     assert not progress.under_way
     assert "2 shapes ready. Their next requests are HITs." in progress_line(progress)
-
-
-def test_an_order_that_is_cancelled_says_what_was_made(engine: FakeBackend, order: Order) -> None:
-    engine.make_ready(MODEL, KEYS[0])
-    order.cancel()
-    assert "Cancelled: 1 of 2 shapes ready" in progress_line(order.progress())
-    assert engine.prefetching() == []
 
 
 def test_a_second_order_joins_the_one_under_way(engine: FakeBackend, order: Order) -> None:

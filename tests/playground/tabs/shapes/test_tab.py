@@ -1,12 +1,12 @@
 """The Shapes tab, as a visitor uses it."""
 
-from __future__ import annotations
-
 import json
+from typing import cast
 
 import pytest
 
 from playground import create_app
+from playground.page import Page
 from playground.tabs.shapes.clear_controls import ALL, MEMORY, ONE
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.reader import words
@@ -17,15 +17,22 @@ MODEL = "gpt2-stories"
 SMALL, LARGE = CacheKey(16, 2, 16), CacheKey(32, 2, 16)
 
 
-@pytest.fixture
-def engine() -> FakeBackend:
-    return FakeBackend()
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return create_app(FakeBackend(), admin=True)
 
 
 @pytest.fixture
-def visitor(engine: FakeBackend) -> Visitor:
+def engine(page: Page) -> FakeBackend:
+    engine = cast(FakeBackend, page.context.backend)
+    vars(engine).update(vars(FakeBackend()))
+    return engine
+
+
+@pytest.fixture
+def visitor(page: Page, engine: FakeBackend) -> Visitor:
     """One who has chosen two shapes."""
-    visitor = Visitor(create_app(engine, admin=True))
+    visitor = Visitor(page)
     visitor.put("beams", [2])
     visitor.put("new_slots", [16])
     visitor.put("padded_lengths", [16, 32])

@@ -1,7 +1,5 @@
 """The recordings that ship, and what is known to be said in them."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -37,9 +35,7 @@ def test_a_recording_is_known_by_what_is_in_it_and_not_by_its_name(tmp_path: Pat
     assert said_in(tmp_path / "missing.wav") is None
 
 
-def test_without_the_recordings_there_are_no_examples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_recordings_no_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speech_examples.cache_clear()
     monkeypatch.setattr(module, "FOLDER", tmp_path)
     assert speech_examples() == ()

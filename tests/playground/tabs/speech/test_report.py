@@ -1,7 +1,5 @@
 """How a transcription reads: transcript, truth, verdict, figures, windows."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 
@@ -52,16 +50,12 @@ def test_the_speed_counts_all_work_and_no_waiting() -> None:
     assert times_real_time(transcription(timing=waited)) == pytest.approx(2.4 / 0.2)
     assert "12× faster than real time" in text(speech_report(Heard(transcription(timing=waited))))
 
-
-def test_a_call_that_compiled_may_be_slower_than_real_time_and_says_so() -> None:
     result = transcription(cache=CacheOutcome.MISS, timing=slow())
     report = text(speech_report(Heard(result)))
     assert "MISS" in report
     assert "3.4× slower than real time, this once" in report
     assert "7.80 s of this went into tracing and compiling, once" in report
 
-
-def test_a_cached_call_is_compared_with_the_first_window() -> None:
     report = text(speech_report(Heard(transcription())))
     assert "HIT Already compiled" in report
     # First call 3.2 s, one window 0.15 s.
@@ -70,24 +64,21 @@ def test_a_cached_call_is_compared_with_the_first_window() -> None:
     assert "Sound 2.40 s" in report
     assert "Read sound 40 ms" in report
 
-
-def test_windows_share_the_running_time() -> None:
     result = transcription(windows=(window(), window(start_s=2.4, end_s=4.0)))
     assert "Run time a window 150 ms" in text(speech_report(Heard(result)))
 
 
-def test_the_words_that_differ_are_marked_on_both_sides() -> None:
+def test_the_words_that_differ_are_marked_and_a_right_transcript_is_called_right() -> None:
     heard = Heard(transcription(text="set a timer for thirty minutes"), "set a timer for thirteen")
     html = heard_transcript(heard)
     assert "<ins>thirty minutes</ins>" in html
     assert "<del>thirteen</del>" in html
     assert "2 word errors in 5 words (40%)" in text(html)
 
-
-def test_a_right_transcript_is_called_right() -> None:
     html = heard_transcript(Heard(transcription(text="Turn it off."), "turn it off"))
     assert "all 3 words right" in text(html)
     assert not {"ins", "del"} & set(Reader(html).tags)
+    assert "heard no words" in heard_transcript(Heard(transcription(text="")))
 
 
 @pytest.mark.parametrize(("said", "finish"), [(None, "eos"), ("turn it off now", "stopped")])
@@ -96,16 +87,7 @@ def test_without_the_truth_or_the_whole_nothing_is_judged(said: str | None, fini
     assert text(html) == "turn it"
 
 
-def test_no_words_are_not_an_empty_box() -> None:
-    assert "heard no words" in heard_transcript(Heard(transcription(text="")))
-
-
-def test_a_recording_of_one_window_has_no_table() -> None:
-    assert "<table" not in window_table([])
-    assert "<table" not in window_table([window()])
-
-
-def test_the_table_has_a_row_for_each_window() -> None:
+def test_the_table_has_a_row_for_each_window_of_several() -> None:
     windows = [
         window(cache=CacheOutcome.MISS, timing=slow()),
         window(start_s=2.4, end_s=62.25, text="", timing=Timing(queue_s=3, total_s=3.05)),
@@ -117,6 +99,9 @@ def test_the_table_has_a_row_for_each_window() -> None:
         "2 0:02.4 – 1:02.2 no words HIT 50 ms",
         "3 1:02.2 – 1:04.0 silence, not run – 2.0 ms",
     ]
+
+    assert "<table" not in window_table([])
+    assert "<table" not in window_table([window()])
 
 
 def test_the_remarks_say_what_a_careful_reader_asks() -> None:

@@ -1,7 +1,5 @@
 """A recording of a visitor, from the click to its transcript."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -44,7 +42,6 @@ def test_the_true_words_are_known_of_examples_only(tmp_path: Path) -> None:
         assert run.heard() is None
         list(run.progress(engine(1), waited_s=2.0))
         heard = run.heard()
-        assert heard is not None
         assert heard.said == said
         assert heard.result.timing.queue_s == pytest.approx(2.0, abs=0.1)
 
@@ -56,5 +53,4 @@ def test_stop_ends_the_windows() -> None:
     run.stop()
     assert len(list(progress)) <= 1
     heard = run.heard()
-    assert heard is not None
     assert heard.result.finish == "stopped"

@@ -1,7 +1,5 @@
 """Which runs are counted, and how they are grouped."""
 
-from __future__ import annotations
-
 import pytest
 
 from playground.context.runs import Shown
@@ -28,7 +26,7 @@ def test_only_runs_of_functions_that_were_there_are_cached() -> None:
     assert [run["cache"] for run in cached(runs)] == ["hit", "reused"]
 
 
-def test_runs_of_one_function_are_summed_up() -> None:
+def test_runs_of_one_function_are_summed_up_with_percentiles_where_there_are_enough() -> None:
     other = CacheKey(16, 4, 32)
     runs = [record(s) for s in (0.1, 0.2, 0.6)] + [record(1.0, key=other)]
     small, large = by_shape(runs)
@@ -39,17 +37,9 @@ def test_runs_of_one_function_are_summed_up() -> None:
     assert small.tokens_per_second == pytest.approx(25)
     assert small.first_call_s == pytest.approx(3.2)
 
-
-def test_the_same_shape_of_two_models_is_two() -> None:
     assert len(by_shape([record(0.1), record(0.1, model="other")])) == 2
-
-
-def test_from_twenty_runs_on_there_is_a_p95() -> None:
     [shape] = by_shape([record(0.01 * place) for place in range(1, 21)])
     assert shape.run_s.p95_s == pytest.approx(0.1905)
     assert shape.run_s.p99_s is None
-
-
-def test_from_a_hundred_runs_on_there_is_a_p99() -> None:
     [shape] = by_shape([record(0.01 * place) for place in range(1, 101)])
     assert shape.run_s.p99_s == pytest.approx(0.9901)
