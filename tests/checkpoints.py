@@ -11,6 +11,7 @@ the continuation wanders instead of repeating one token.
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -448,8 +449,9 @@ def rotary(
     draw = _Draw(seed)
 
     def norm(size: int) -> np.ndarray:
-        # Gemma up to 3 multiplies by 1 + weight.
-        return draw.scale(size, mean=0.0 if is_gemma and model_type != "gemma4_text" else 1.0)
+        # Some multiply by 1 + weight.
+        is_offset = model_type in ("gemma2", "gemma3_text", "qwen3_5_text")
+        return draw.scale(size, mean=0.0 if is_offset else 1.0)
 
     # Gemma and Granite multiply embeddings before the first layer.
     scale = width**0.5 if is_gemma else getattr(settings, "embedding_multiplier", 1.0)
@@ -498,19 +500,36 @@ def rotary(
         if f"{block}feed_forward.gate.weight" in tensors and settings.use_expert_bias:
             bias = draw.normal(settings.num_experts, std=0.1)
             tensors[f"{block}feed_forward.expert_bias"] = bias
+        for name in ("conv.conv", "linear_attn.conv1d", "mamba.conv1d"):
+            if f"{block}{name}.weight" in tensors:
+                tensors[f"{block}{name}.weight"] = tensors[f"{block}{name}.weight"][:, None]
+        if f"{block}mamba.in_proj.weight" in tensors:
+            tensors[f"{block}mamba.A_log"] = draw.normal(settings.mamba_n_heads, std=1.0)
+            for name in ("dt_bias", "D"):
+                tensors[f"{block}mamba.{name}"] = draw.normal(settings.mamba_n_heads, std=0.5)
+            inner = settings.mamba_n_heads * settings.mamba_d_head
+            tensors[f"{block}mamba.norm.weight"] = draw.scale(inner)
+        if f"{block}linear_attn.in_proj_a.weight" in tensors:
+            count = settings.linear_num_value_heads
+            tensors[f"{block}linear_attn.A_log"] = draw.normal(count, std=1.0)
+            tensors[f"{block}linear_attn.dt_bias"] = draw.normal(count, std=1.0)
+            values = draw.scale(settings.linear_value_head_dim)
+            tensors[f"{block}linear_attn.norm.weight"] = values
         heads = settings.num_attention_heads, settings.num_key_value_heads
-        if model_type in ("qwen3", "gemma3_text", "qwen3_moe", "lfm2", "lfm2_moe", "lfm3"):
+        if model_type in _NORMED_HEADS:
             heads = 1, 1
         elif not model_type.startswith("olmo"):
             continue
-        if f"{block}conv.conv.weight" in tensors:
-            tensors[f"{block}conv.conv.weight"] = tensors[f"{block}conv.conv.weight"][:, None]
+        if not any(".self_attn." in name for name in tensors if name.startswith(block)):
             continue
         for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
             name = names.get(name, name)
             tensors[f"{block}self_attn.{name}.weight"] = norm(count * size)
     if image_model:
-        tensors = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+        old, new = "", "language_model."
+        if image_model == "qwen3_5":
+            old, new = "model.", "model.language_model."
+        tensors = {re.sub(f"^{old}", new, name): x for name, x in tensors.items()}
         tensors["vision_tower.layers.0.mlp.up_proj.weight"] = draw.linear(4, 4)
     _save(folder, settings, tensors)
     if image_model:
@@ -521,6 +540,9 @@ def rotary(
     return folder
 
 
+_NORMED_HEADS = (
+    *("qwen3", "gemma3_text", "qwen3_moe", "lfm2", "lfm2_moe", "lfm3", "qwen3_5_text"),
+)
 _VISION = {
     "hidden_size": 16,
     "intermediate_size": 16,
@@ -556,6 +578,14 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 24,
     },
     "lfm3": {"layer_types": ["conv", "full_attention"]},
+    "qwen3_5_text": {
+        "layer_types": ["linear_attention", "full_attention"],
+        "head_dim": 16,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+    },
     "gemma4_text": {
         "vocab_size_per_layer_input": 400,
         "hidden_size_per_layer_input": 8,
@@ -565,6 +595,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """What small models of an architecture have, where nothing else is said."""
 
+_DELTA_LAYERS = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
 _LFM3_LAYERS = ["conv", "conv", "sliding_attention", "full_attention"]
 _LFM_NAMES = {
     "norm": "embedding_norm",
@@ -625,6 +656,28 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
             ("conv.in_proj", width, 3 * width, has_bias),
             ("conv.conv", settings.conv_L_cache, width, has_bias),
             ("conv.out_proj", width, width, has_bias),
+        ]
+    if kind == "qwen3_5_text":
+        mixer[0] = ("self_attn.q_proj", width, 2 * queries, bias)  # with gates
+        if settings.layer_types[layer] == "linear_attention":
+            values = settings.linear_num_value_heads * settings.linear_value_head_dim
+            mixed = 2 * settings.linear_num_key_heads * settings.linear_key_head_dim + values
+            mixer = [
+                ("linear_attn.in_proj_qkv", width, mixed, False),
+                ("linear_attn.in_proj_z", width, values, False),
+                ("linear_attn.in_proj_b", width, settings.linear_num_value_heads, False),
+                ("linear_attn.in_proj_a", width, settings.linear_num_value_heads, False),
+                ("linear_attn.conv1d", settings.linear_conv_kernel_dim, mixed, False),
+                ("linear_attn.out_proj", values, width, False),
+            ]
+    if kind == "granitemoehybrid" and settings.layer_types[layer] == "linear_attention":
+        values = settings.mamba_n_heads * settings.mamba_d_head
+        mixed = values + 2 * settings.mamba_n_groups * settings.mamba_d_state
+        out, has_bias = values + mixed + settings.mamba_n_heads, settings.mamba_proj_bias
+        mixer = [
+            ("mamba.in_proj", width, out, has_bias),
+            ("mamba.conv1d", settings.mamba_d_conv, mixed, settings.mamba_conv_bias),
+            ("mamba.out_proj", values, width, has_bias),
         ]
     if kind == "granitemoehybrid":
         inner = settings.shared_intermediate_size
@@ -701,6 +754,7 @@ def growing(context: int) -> dict[str, Callable[[Path], Path]]:
             "lfm3", seed=4, num_hidden_layers=4, layer_types=_LFM3_LAYERS, sliding_window=6
         ),
         "OLMoE": made("olmoe", seed=5, intermediate_size=24),
+        "Qwen3.5": made("qwen3_5_text", seed=6, num_hidden_layers=4, layer_types=_DELTA_LAYERS),
     }
 
 

@@ -19,13 +19,15 @@ from tokenizers import Tokenizer
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3"),
     *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2", "lfm2moe", "gpt-oss"),
-    "gemma4",
+    *("gemma4", "qwen35"),
 )
 EXPERTS = 4
 EXPERTS_FROM = {"qwen3moe": 0, "olmoe": 0, "granitemoe": 0, "lfm2moe": 1, "gpt-oss": 0}
 """The first layer that has some."""
 CONVOLUTIONS = {"lfm2": (0, 2), "lfm2moe": (0, 2)}
 """Layers that have no attention."""
+DELTAS, DELTA_KEYS, DELTA_VALUES = (0, 2), 2 * 8, 4 * 16
+"""Layers of Qwen3.5 that have none; numbers of their keys and values, of 2 and of 4 heads."""
 LAYERS, WIDTH, INNER, HEADS, KV_HEADS, HEAD_SIZE, VOCABULARY = 3, 64, 96, 4, 2, 32, 300
 
 # What the converter of each architecture writes beside what all have.
@@ -74,6 +76,14 @@ _SETTINGS: dict[str, list[tuple[str, Any]]] = {
         ("add_rope_scaling_type", gguf.RopeScalingType.YARN),
         ("add_rope_scaling_factor", 32.0),
         ("add_rope_scaling_orig_ctx_len", 4),
+    ],
+    "qwen35": [
+        ("add_ssm_conv_kernel", 4),
+        ("add_ssm_state_size", 8),
+        ("add_ssm_group_count", 2),
+        ("add_ssm_time_step_rank", 4),
+        ("add_ssm_inner_size", DELTA_VALUES),
+        ("add_rope_dimension_count", HEAD_SIZE // 4),
     ],
     "granite": [
         ("add_embedding_scale", 12.0),
@@ -147,12 +157,24 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             shapes[f"{block}.conv.conv.weight"] = (WIDTH, 3)
             shapes[f"{block}.conv.out_proj.weight"] = (WIDTH, WIDTH)
             continue
+        if architecture == "qwen35" and layer in DELTAS:
+            at = f"{block}.linear_attn"
+            shapes |= {f"{at}.{x}": (4,) for x in ("A_log", "dt_bias")}
+            shapes |= {f"{at}.in_proj_{x}.weight": (4, WIDTH) for x in "ab"}
+            mixed = 2 * DELTA_KEYS + DELTA_VALUES
+            shapes[f"{at}.in_proj_qkv.weight"] = (mixed, WIDTH)
+            shapes[f"{at}.in_proj_z.weight"] = (DELTA_VALUES, WIDTH)
+            shapes[f"{at}.conv1d.weight"] = (mixed, 4)
+            shapes[f"{at}.norm.weight"] = (16,)
+            shapes[f"{at}.out_proj.weight"] = (WIDTH, DELTA_VALUES)
+            continue
         for name, rows in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
+            rows *= 1 + (architecture == "qwen35" and name == "q")  # with gates
             shapes[f"{block}.self_attn.{name}_proj.weight"] = (rows * HEAD_SIZE, WIDTH)
             if architecture in ("qwen2", "gpt-oss"):
                 shapes[f"{block}.self_attn.{name}_proj.bias"] = (rows * HEAD_SIZE,)
         shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
-        if architecture in ("qwen3", "qwen3moe", "gemma3", "gemma4", "lfm2", "lfm2moe"):
+        if architecture in ("qwen3", "qwen3moe", "gemma3", "gemma4", "lfm2", "lfm2moe", "qwen35"):
             shapes |= {f"{block}.self_attn.{x}_norm.weight": (HEAD_SIZE,) for x in "qk"}
         if architecture in ("olmo2", "olmoe"):
             for name, heads in (("q_norm", HEADS), ("k_norm", KV_HEADS)):
@@ -176,8 +198,11 @@ def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
             return permuted(tensor, HEADS)
         if ".k_proj." in name:
             return permuted(tensor, KV_HEADS)
-    if architecture in ("gemma2", "gemma3") and name.endswith("norm.weight"):
+    has_offset = architecture in ("gemma2", "gemma3", "qwen35") and "linear_attn" not in name
+    if has_offset and name.endswith("norm.weight"):
         return tensor + np.float32(1)
+    if name.endswith("A_log"):
+        return -np.exp(tensor)
     return tensor
 
 
@@ -222,10 +247,11 @@ def add_tensors(
         stacks.setdefault(of_all, []).append(converted(architecture, name, tensor))
     for name, stack in stacks.items():
         stored = np.stack(stack) if "experts" in name else stack[0]
-        is_matrix = stored.ndim > 1 and "conv.conv" not in name
+        is_matrix = stored.ndim > 1 and "conv" not in name
         own = kind if is_matrix else gguf.GGMLQuantizationType.F32
         if architecture in CONVOLUTIONS and name == "model.norm.weight":
             name = "model.embedding_norm.weight"
+        name = name.replace("dt_bias", "dt_proj.bias")
         name = name.replace("expert_bias", "e_score_correction")
         name = name.replace("layer_scale", "layer_scalar")
         name = name.replace("self_attn.sink.weight", "self_attn.sinks.weight")

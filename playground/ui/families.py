@@ -91,6 +91,7 @@ _ARCHITECTURES = {
     "lfm2_moe": "LFM2 MoE",
     "lfm3": "LFM3",
     "gpt_oss": "GPT-OSS",
+    "qwen3_5_text": "Qwen3.5",
 }
 
 

@@ -1,11 +1,12 @@
 """The lines of earlier positions of a row in our own KV memory, as a function that XLA calls.
 
-Knows the layout of such lines in blocks of that memory. Must not know what they mean. A block has a
-line for each of its positions, beside keys and values, so a row can be read in chunks, begin with
-cached blocks, or go back to an earlier position, as with attention.
+Knows the layout of such lines in that memory. Must not know what they mean. A block has a line for
+each of its positions, beside keys and values, so a row can be read in chunks, begin with cached
+blocks, or go back to an earlier position, as with attention. Or a row's state has its last lines,
+see `recurrence`.
 
     T  tokens of a call, at least 1  R  rows of the KV memory
-    E  numbers of a line             M  blocks that a row has room for
+    E  numbers of a line             M  blocks that a row has room for, and the state
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import tensorflow as tf
 from llvmlite import ir
 
+from xla_backend.attention.recurrence import RECENT
 from xla_backend.matmul import foreign_calls, handler
 from xla_backend.matmul.handler import Handler
 from xla_backend.matmul.machine_code import FLOAT, LONG, POINTER, WORD, Loop, Value, long
@@ -26,6 +28,17 @@ NAME = "earlier"
 def layer_bytes(width: int) -> int:
     """Bytes that a layer takes of a block, a multiple of 64: `[BLOCK, E]` float32."""
     return 4 * BLOCK * width
+
+
+def lines_in_state(taps: int) -> int:
+    """How many of the last lines a row's state has, for a convolution that sums so many: also where
+    drafts are refused, those before the next token are among them."""
+    return taps - 1 + RECENT
+
+
+def row_bytes(taps: int, width: int) -> int:
+    """Bytes that a layer takes of a row's state, a multiple of 64."""
+    return -(-4 * lines_in_state(taps) * width // 64) * 64
 
 
 def prepare() -> None:
@@ -43,7 +56,8 @@ def before(
     Args:
         lines: `[T, E]` float32.
         places, blocks: see `attention.attend`.
-        layer: `[3]` int64: offset of this layer in each block, in bytes; the rest is not read.
+        layer: `[3]` int64: offset of this layer in each block, or in each row's state, in bytes;
+            what is not read; how many lines the state has, or 0 for blocks.
         count: how many positions back.
 
     Returns:
@@ -62,7 +76,8 @@ def _module(name: str) -> ir.Module:
     lines_at, tokens, width = call.operand(0, 2)
     (places_at,), (layer,) = call.operand(1), call.operand(3)
     blocks_at, _, row_blocks = call.operand(2, 2)
-    offset, size = call.get(layer, LONG), call.mul(width, long(4))
+    offset, recent = call.get(layer, LONG), call.get(layer, LONG, 16)
+    size, in_state = call.mul(width, long(4)), call.icmp_unsigned("!=", recent, long(0))
     count = call.udiv(call.result_columns, width)
 
     def place(token: Value) -> tuple[Value, Value]:
@@ -72,17 +87,17 @@ def _module(name: str) -> ir.Module:
 
     def line(row: Value, position: Value) -> Value:
         """The address of a position's line."""
-        block = call.add(call.mul(row, row_blocks), call.udiv(position, long(BLOCK)))
+        block = call.udiv(position, long(BLOCK))
+        block = call.select(in_state, call.sub(row_blocks, long(1)), block)
+        block = call.add(call.mul(row, row_blocks), block)
         address = call.load(call.at(blocks_at, block, LONG), typ=LONG)
-        at = call.add(offset, call.mul(call.urem(position, long(BLOCK)), size))
+        lines = call.select(in_state, recent, long(BLOCK))
+        at = call.add(offset, call.mul(call.urem(position, lines), size))
         return call.at(call.inttoptr(address, POINTER), at)
 
-    each = Loop(call, long(0), tokens, 1)
-    row, position = place(each.index)
-    with call.if_then(call.icmp_signed(">=", row, long(0))):
-        own = call.at(lines_at, call.mul(each.index, width), FLOAT)
-        call.intrinsic("memcpy", POINTER, [line(row, position), own, size])
-    each.close()
+    def own(token: Value) -> Value:
+        """Where the line of a token of this call is."""
+        return call.at(lines_at, call.mul(token, width), FLOAT)
 
     each = Loop(call, long(0), tokens, 1)
     row, position = place(each.index)
@@ -94,11 +109,26 @@ def _module(name: str) -> ir.Module:
     is_there = call.icmp_signed(">=", earlier, long(0))
     with call.if_else(call.and_(call.not_(is_none), is_there)) as (then, otherwise):
         with then:
-            call.intrinsic("memcpy", POINTER, [to, line(row, earlier), size])
+            # A row's tokens are neighbours.
+            token = call.sub(each.index, call.add(back.index, long(1)))
+            is_before = call.icmp_signed("<", token, long(0))
+            token = call.select(is_before, long(0), token)
+            is_same = call.icmp_signed("==", place(token)[0], row)
+            with call.if_else(call.and_(is_same, call.not_(is_before))) as (new, old):
+                with new:
+                    call.intrinsic("memcpy", POINTER, [to, own(token), size])
+                with old:
+                    call.intrinsic("memcpy", POINTER, [to, line(row, earlier), size])
         with otherwise:
             byte = call.select(is_none, NAN_BYTE, ir.Constant(WORD, 0))
             call.intrinsic("memset", POINTER, [to, byte, size])
     back.close()
+    each.close()
+
+    each = Loop(call, long(0), tokens, 1)
+    row, position = place(each.index)
+    with call.if_then(call.icmp_signed(">=", row, long(0))):
+        call.intrinsic("memcpy", POINTER, [line(row, position), own(each.index), size])
     each.close()
     call.close()
     return module

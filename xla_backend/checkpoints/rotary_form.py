@@ -75,6 +75,37 @@ class Convolution:
 
 
 @dataclass(frozen=True)
+class State:
+    """A mixer: a state that each token changes, behind a short convolution.
+
+    Attributes:
+        rule: the gated delta rule (Qwen3.5), or Mamba-2's.
+        heads: of values, each with a state. key_heads: divides them.
+        keys, values: numbers of a key and of a value.
+        alternate: whether heads have the heads of keys in turn, instead of neighbours one.
+        taps, has_bias: of the convolution. projections_have_biases: those before and behind it.
+    """
+
+    rule: Literal["delta", "mamba"]
+    heads: int
+    key_heads: int
+    keys: int
+    values: int
+    taps: int
+    alternate: bool = False
+    has_bias: bool = False
+    projections_have_biases: bool = False
+    positions: ClassVar[None] = None
+    window: ClassVar[None] = None
+    source: ClassVar[None] = None
+
+
+AnyMixer = Attention | Convolution | State
+STATES = {"delta": "linear_attn", "mamba": "mamba"}
+"""What such a mixer is called in a checkpoint."""
+
+
+@dataclass(frozen=True)
 class Gated:
     """A feed-forward network with a gate. `inner` is the width inside it."""
 
@@ -108,7 +139,7 @@ class Experts:
 class LayerForm:
     """The parts of a layer: what mixes positions, and what follows for each of them."""
 
-    mixer: Attention | Convolution
+    mixer: AnyMixer
     feed_forward: Gated | Experts
 
 
@@ -122,7 +153,7 @@ class RotaryForm:
         norm_offset: added to the stored scales of norms, 1 in Gemma.
         qk_norm: whether queries and keys are normalised: each head's, or all heads' as one.
         normalizes_values: whether each head's values are, without a scale.
-        gates: the sigmoid gates of what attention yields: one for each head.
+        gates: the sigmoid gates of what attention yields: one for each head, or for each number.
         has_sinks: whether each head has a further score in softmax, of a position without values.
         has_pre_norms, has_post_norms: whether inputs of mixers and feed-forward networks are
             normalised, and whether outputs are.
@@ -150,7 +181,7 @@ class RotaryForm:
     norm_offset: float = 0.0
     qk_norm: Literal["head", "all", None] = None
     normalizes_values: bool = False
-    gates: Literal["head", None] = None
+    gates: Literal["head", "number", None] = None
     has_sinks: bool = False
     has_pre_norms: bool = True
     has_post_norms: bool = False
@@ -162,6 +193,10 @@ class RotaryForm:
     logit_scale: float = 1.0
     layer_inputs: int = 0
     layer_tokens: int = 0
+
+    def gate_count(self, mixer: Attention) -> int:
+        """How many gates an attention has."""
+        return self.heads * {"head": 1, "number": mixer.head_size, None: 0}[self.gates]
 
 
 # Architectures
@@ -231,6 +266,10 @@ def _lfm3(config: Any) -> dict[str, Any]:
     return _attention_bias(config) | _lfm2(config) | {"has_post_norms": True, "gates": gates}
 
 
+def _qwen35(config: Any) -> dict[str, Any]:
+    return _qwen3(config) | {"norm_offset": 1.0, "gates": "number"}
+
+
 def _olmoe(config: Any) -> dict[str, Any]:
     return _attention_bias(config) | {"qk_norm": "all"}
 
@@ -275,6 +314,7 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "lfm2_moe": _lfm2,
     "lfm3": _lfm3,
     "gpt_oss": _gpt_oss,
+    "qwen3_5_text": _qwen35,
 }
 """The fields that each architecture sets beyond `describe`."""
 
@@ -345,7 +385,7 @@ _FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
 MODEL_TYPES = tuple(_ARCHITECTURES)
 """The values of `model_type` in a config.json that are described here."""
 
-_PARTLY_TURNED = ("phi3",)
+_PARTLY_TURNED = ("phi3", "qwen3_5_text")
 """Those in which `partial_rotary_factor` means something."""
 
 
@@ -394,7 +434,36 @@ def _layer(config: Any, place: int) -> LayerForm:
     )
 
 
-def _mixer(config: Any, place: int) -> Attention | Convolution:
+def _state(config: Any) -> State:
+    if is_mamba := config.model_type == "granitemoehybrid":
+        names = ["mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv"]
+    else:
+        names = ["num_value_heads", "num_key_heads", "key_head_dim", "value_head_dim"]
+        names = [f"linear_{name}" for name in (*names, "conv_kernel_dim")]
+    sizes = heads, key_heads, keys, values, taps = [getattr(config, name) for name in names]
+    suits = (
+        (True, ""),
+        (heads % key_heads == 0, f"divide {heads}"),
+        (keys % 4 == 0, "be a multiple of 4"),
+        (values % 16 == 0, "be a multiple of 16"),
+        (taps > 1, "be 2 or more"),
+        ("full_attention" in config.layer_types, "have a layer of full_attention"),
+    )
+    found = [*zip(names, sizes, strict=True), ("layer_types", config.layer_types)]
+    for (name, value), (is_possible, what) in zip(found, suits, strict=True):
+        if not is_possible:
+            raise ModelUnavailable(
+                f"the model's config.json sets {name} to {value}; here it must {what}."
+            )
+    if is_mamba:
+        has_bias, others = config.mamba_conv_bias, config.mamba_proj_bias
+        return State("mamba", heads, key_heads, keys, values, taps, False, has_bias, others)
+    # The heads of GGUF files are in another order.
+    alternate = getattr(config, "linear_heads_alternate", False)
+    return State("delta", heads, key_heads, keys, values, taps, alternate)
+
+
+def _mixer(config: Any, place: int) -> AnyMixer:
     window = getattr(config, "sliding_window", None)
     kind = "sliding_attention" if window else "full_attention"
     if getattr(config, "layer_types", None):
@@ -406,6 +475,8 @@ def _mixer(config: Any, place: int) -> Attention | Convolution:
                 "or more."
             )
         return Convolution(config.conv_L_cache, config.conv_bias)
+    if kind == "linear_attention" and config.model_type in ("qwen3_5_text", "granitemoehybrid"):
+        return _state(config)
     if kind not in ("sliding_attention", "full_attention"):
         raise ModelUnavailable(
             f"the model's config.json sets layer_types to {kind}, which is not supported for "
@@ -622,6 +693,15 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Callable[[Any], A
                 f"{at}mlp.experts", *of_experts.groups(), leaf=leaf, config=config
             )
             return
+        mixers = [layer.mixer for layer in form.layers]
+        mixer = mixers[int(place)] if place and int(place) < len(mixers) else None
+        has_gates = part == "self_attn.q_proj" and form.gates == "number"
+        if has_gates and isinstance(mixer, Attention):
+            # Of each head first the query, then its gates.
+            rows = np.arange(2 * form.heads * mixer.head_size).reshape(form.heads, 2, -1)
+            for number, own in enumerate("qg"):
+                yield f"{at}self_attn.{own}_proj{leaf}", itemgetter(rows[:, number].reshape(-1))
+            return
         if part not in _STACKED or not place or int(place) >= len(form.layers):
             each = own_names.get(part) or ".".join(own_names.get(x, x) for x in part.split("."))
             yield f"{at}{each}{leaf}", whole
@@ -701,6 +781,12 @@ def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tup
         yield "per_layer_projection.weight", (form.width, form.layer_inputs)
         yield "post_per_layer_input_norm.weight", (form.width,)
         yield "layer_scale.weight", (1,)
+    if isinstance(mixer, State):
+        at, is_mamba = STATES[mixer.rule], mixer.rule == "mamba"
+        yield from (
+            (f"{at}.{x}", (mixer.heads,)) for x in ("A_log", "dt_bias", "D")[: 2 + is_mamba]
+        )
+        yield f"{at}.norm.weight", (mixer.values * (mixer.heads if is_mamba else 1),)
     if isinstance(mixer, Attention) and form.has_sinks:
         yield "self_attn.sink.weight", (form.heads,)
     if isinstance(layer.feed_forward, Experts) and layer.feed_forward.favours:
@@ -718,6 +804,19 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
         yield "conv.conv", width, mixer.taps, mixer.has_bias
         yield "conv.out_proj", width, width, mixer.has_bias
         return
+    if isinstance(mixer, State):
+        at, bias = STATES[mixer.rule], mixer.projections_have_biases
+        values = mixer.heads * mixer.values
+        mixed = 2 * mixer.key_heads * mixer.keys + values
+        into = {"in_proj": values + mixed + mixer.heads}
+        if mixer.rule == "delta":
+            into = {"in_proj_qkv": mixed, "in_proj_z": values}
+            into |= {"in_proj_b": mixer.heads, "in_proj_a": mixer.heads}
+        for name, out in into.items():
+            yield f"{at}.{name}", out, width, bias
+        yield f"{at}.conv1d", mixed, mixer.taps, mixer.has_bias
+        yield f"{at}.out_proj", width, values, bias
+        return
     queries, keys, values = qkv_sizes(form, mixer)
     yield "self_attn.q_proj", queries, width, form.qkv_bias
     if mixer.source is None:
@@ -725,7 +824,7 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
         yield "self_attn.v_proj", values, width, form.qkv_bias
     yield "self_attn.o_proj", width, queries, form.out_bias
     if form.gates:
-        yield "self_attn.g_proj", form.heads, width, False
+        yield "self_attn.g_proj", form.gate_count(mixer), width, form.qkv_bias
 
 
 def _inner_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:

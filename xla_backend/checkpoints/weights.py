@@ -59,8 +59,9 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "gemma3_text": {"use_bidirectional_attention": False, "attn_logit_softcapping": None},
     "gemma4_text": {"attention_k_eq_v": False, "enable_moe_block": False},
     "olmoe": {"clip_qkv": None},
-    "granitemoehybrid": {"num_local_experts": 0},
+    "granitemoehybrid": {"num_local_experts": 0, "time_step_limit": (0.0, math.inf)},
     "lfm3": {"use_sandwich_norm": True},
+    "qwen3_5_text": {"attn_output_gate": True},
 }
 
 _IMAGE_MODELS = (
@@ -73,6 +74,7 @@ _IMAGE_MODELS = (
     "llava",
     "llava_next",
     "mistral3",
+    "qwen3_5",
     "smolvlm",
 )
 """Models of images and text, which read text alone as their text model would. That has a config of

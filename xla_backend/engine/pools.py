@@ -72,9 +72,10 @@ class Pools:
         name = engine.info.name
         if name not in self._pools:
             blocks = engine.functions.blocks_of_row
+            block_bytes, state_bytes = engine.kv_bytes
             # One row of full context must fit.
-            limit_bytes = max(self._limit_bytes, (blocks + 1) * engine.kv_block_bytes)
-            memory = KVMemory(engine.kv_block_bytes, limit_bytes)
+            least = (blocks + 1) * block_bytes + 2 * state_bytes
+            memory = KVMemory(block_bytes, max(self._limit_bytes, least), state_bytes)
             prefixes = PrefixTree(memory, engine.identity, self._store)
             size = engine.functions.decoder.model.vocabulary_size
             pool = Pool(prefixes, memory, size, blocks, engine.eos_token_ids)

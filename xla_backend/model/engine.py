@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.attention import attention, earlier
+from xla_backend.attention import attention, earlier, recurrence
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.speech_input import SpeechInput, SpeechPrompt
@@ -91,6 +91,8 @@ class Engine:
         if isinstance(model, PooledModel) and handler.is_possible():
             attention.prepare()
             earlier.prepare()
+            if model.row_bytes:
+                recurrence.prepare()
             calls.prepare()
         handler.wait_until_ready()  # for functions from disk, too
         numbers = Counter(facts["numbers"])
@@ -128,8 +130,8 @@ class Engine:
         if isinstance(model, PooledModel) and handler.is_possible():
             assert model.context_length is not None, "decoder-only models have one"
             self._pool = PoolDecoder(model, selection, model.context_length)
-        saved = GrammarStore(compiler.store) if compiler.store else None
-        self.grammars = Grammars(self._vocabulary, saved)
+        tables = GrammarStore(compiler.store) if compiler.store else None
+        self.grammars = Grammars(self._vocabulary, tables)
         self.functions = FunctionBuilder(self._decoder, self._pool, self.identity, compiler)
 
     @property
@@ -146,9 +148,10 @@ class Engine:
         )
 
     @property
-    def kv_block_bytes(self) -> int:
-        """Bytes of a block of KV memory, of all layers."""
-        return sum(cast("PooledModel", self._decoder.model).layer_bytes)
+    def kv_bytes(self) -> tuple[int, int]:
+        """Bytes of a block of KV memory, and of a row's state, of all layers."""
+        model = cast("PooledModel", self._decoder.model)
+        return sum(model.layer_bytes), model.row_bytes
 
     def start(
         self,

@@ -113,7 +113,7 @@ class FunctionBuilder:
                     tf.TensorSpec([None], tf.int32),
                     tf.TensorSpec([None], tf.int32),
                     tf.TensorSpec([None, 2], tf.int32),
-                    tf.TensorSpec([None, self.blocks_of_row], tf.int64),
+                    tf.TensorSpec([None, self.blocks_of_row + 1], tf.int64),
                 ],
                 variables=decoder.model.variables,
                 structure=0,
@@ -126,7 +126,7 @@ class FunctionBuilder:
 
     @property
     def blocks_of_row(self) -> int:
-        """M, the most blocks of KV memory that a row of the pool can have."""
+        """The most blocks of KV memory that a row of the pool can have."""
         assert self._pool is not None, "a pool needs a model that has one"
         return -(-(self._pool.context_length + MAX_DRAFTS) // BLOCK)
 
@@ -271,7 +271,7 @@ class FunctionBuilder:
                 tf.TensorSpec([rows, size], tf.bool),
                 tf.TensorSpec([rows, size], tf.float32),
                 tf.TensorSpec([rows, calls.FIELDS], tf.int64),
-                tf.TensorSpec([rows, self.blocks_of_row], tf.int64),
+                tf.TensorSpec([rows, self.blocks_of_row + 1], tf.int64),
                 tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
             ],
             variables=pool.model.variables,
@@ -306,7 +306,7 @@ class FunctionBuilder:
             tf.zeros([rows], tf.int32),
             tf.zeros([size], tf.int32),
             tf.fill([size, 2], -1),
-            tf.zeros([rows, self.blocks_of_row], tf.int64),
+            tf.zeros([rows, self.blocks_of_row + 1], tf.int64),
         ]
 
     def _compile_prefill(self, key: CacheKey) -> tuple[Callable[..., Prefilled], bool]:
@@ -340,7 +340,7 @@ class FunctionBuilder:
         if key.is_pooled:
             seen, logits = tf.zeros([rows, size], tf.bool), tf.zeros([rows, size])
             grammars = tf.zeros([rows, calls.FIELDS], tf.int64)
-            blocks = tf.zeros([rows, self.blocks_of_row], tf.int64)
+            blocks = tf.zeros([rows, self.blocks_of_row + 1], tf.int64)
             state = self._pool_of(key).initial_state(rows)
             # Rows that start from given logits do not run the model.
             state = state._replace(has_logits=tf.ones([rows], tf.bool))

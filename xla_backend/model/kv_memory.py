@@ -1,6 +1,7 @@
-"""`KVMemory`: blocks of memory for keys and values, allocated to rows one by one as they grow.
+"""`KVMemory`: blocks of memory for keys and values, allocated to rows one by one as they grow, and
+rows' states.
 
-Knows addresses and the limit. Must not know what is in a block, nor which row has it.
+Knows addresses and the limit. Must not know what is in them, nor which row has them.
 """
 
 from __future__ import annotations
@@ -18,22 +19,26 @@ class OutOfBlocks(Exception):
 
 
 class KVMemory:
-    """Allocates blocks up to a limit; freed blocks are reused first.
+    """Allocates blocks, and states of rows, up to a limit; freed ones are reused first.
 
     Attributes:
-        block_bytes: of one block. limit: how many blocks there can be. used: how many are taken.
-        make_room: called when no block is left; frees some if it can.
+        block_bytes, state_bytes: of one; 0 for a model without states.
+        state_blocks: how many blocks a state counts as.
+        limit: how many blocks there can be. used: how many are taken.
+        make_room: called when too few are left; frees some if it can.
     """
 
-    def __init__(self, block_bytes: int, limit_bytes: int) -> None:
+    def __init__(self, block_bytes: int, limit_bytes: int, state_bytes: int = 0) -> None:
         """Allocates nothing yet; `limit` is at least one block."""
         self.block_bytes = block_bytes
+        self.state_bytes = state_bytes
+        self.state_blocks = -(-state_bytes // block_bytes)
         self.limit = max(1, limit_bytes // block_bytes)
         self.used = 0
         self.make_room: Callable[[], None] = lambda: None
         self._pages = LargePages()
         self._arrays: list[np.ndarray] = []  # keeps the memory
-        self._free: list[int] = []
+        self._free: dict[int, list[int]] = {block_bytes: [], state_bytes: []}
 
     def take(self) -> int:
         """The address of a block.
@@ -41,20 +46,32 @@ class KVMemory:
         Raises:
             OutOfBlocks: there is none, and no room could be made.
         """
-        if self.used >= self.limit:
+        return self._take(1, self.block_bytes)
+
+    def take_state(self) -> int:
+        """The address of a row's state; raises as `take`."""
+        return self._take(self.state_blocks, self.state_bytes)
+
+    def _take(self, blocks: int, size: int) -> int:
+        while self.used + blocks > self.limit:
+            before = self.used
             self.make_room()
-        if self.used >= self.limit:
-            raise OutOfBlocks
-        self.used += 1
-        if not self._free:
-            self._arrays.append(self._pages.empty((self.block_bytes,), np.uint8))
-            self._free.append(self._arrays[-1].ctypes.data)
-        return self._free.pop()
+            if self.used == before:
+                raise OutOfBlocks
+        self.used += blocks
+        free = self._free[size]
+        if not free:
+            self._arrays.append(self._pages.empty((size,), np.uint8))
+            free.append(self._arrays[-1].ctypes.data)
+        return free.pop()
 
     def content(self, address: int) -> np.ndarray:
         """A block's bytes, to be read or written."""
-        place = (ctypes.c_uint8 * self.block_bytes).from_address(address)
-        return np.frombuffer(memoryview(place), np.uint8)
+        return _bytes(address, self.block_bytes)
+
+    def state(self, address: int) -> np.ndarray:
+        """A state's bytes, to be read or written."""
+        return _bytes(address, self.state_bytes)
 
     def copy(self, address: int) -> int:
         """The address of a new block with the same content; raises as `take`."""
@@ -65,4 +82,15 @@ class KVMemory:
     def give_back(self, address: int) -> None:
         """Frees a block."""
         self.used -= 1
-        self._free.append(address)
+        self._free[self.block_bytes].append(address)
+
+    def give_back_state(self, address: int) -> None:
+        """Frees a state; 0 is none."""
+        if address:
+            self.used -= self.state_blocks
+            self._free[self.state_bytes].append(address)
+
+
+def _bytes(address: int, size: int) -> np.ndarray:
+    place = (ctypes.c_uint8 * size).from_address(address)
+    return np.frombuffer(memoryview(place), np.uint8)

@@ -2,7 +2,8 @@
 
 Knows the state of the rows and their next tokens. Must not know requests, nor who owns the memory.
 One compiled function per number of rows serves all lengths and arrival times. Axes: see
-`families.blocks`; R rows, M blocks of a row, T drafts, N tokens of a call, F fields of a record.
+`families.blocks`; R rows, M blocks of a row and its state, T drafts, N tokens of a call, F fields
+of a record.
 """
 
 from __future__ import annotations
@@ -142,7 +143,8 @@ class PoolDecoder:
             seen: `[R, V]` bool, tokens that the repetition penalty counts as repeated.
             logits: `[R, V]`, of the next token of rows that have them.
             grammars: `[R, FIELDS]` int64, the rows' grammars; see `grammar.calls`.
-            blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come.
+            blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come, and of
+                their states.
             state: of the rows.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)

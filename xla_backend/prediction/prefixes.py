@@ -26,6 +26,12 @@ def block_name(parent: str, tokens: Sequence[int]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def resumable(name: str) -> str:
+    """Stands beside the name of a block behind which a model with states can go on, and of each
+    root of such a model."""
+    return f"{name} state"
+
+
 def cached_tokens(names: Collection[str], root: str, token_ids: Sequence[int]) -> tuple[int, int]:
     """How many tokens of a prompt a row would find cached, at least and at most.
 
@@ -40,6 +46,9 @@ def cached_tokens(names: Collection[str], root: str, token_ids: Sequence[int]) -
     known, parent, most = 0, root, len(token_ids) - 1
     if root not in names:
         return 0, 0
+    if resumable(root) in names:
+        end = _resumed(names, root, token_ids[:-1])
+        return end, end
     while (name := block_name(parent, token_ids[known : known + BLOCK])) in names and known < most:
         known, parent = known + BLOCK, name
     if known >= most:
@@ -48,6 +57,19 @@ def cached_tokens(names: Collection[str], root: str, token_ids: Sequence[int]) -
         if block_name(parent, token_ids[known:end]) in names:
             return end, end
     return known, min(most, known + BLOCK - 1)
+
+
+def _resumed(names: Collection[str], root: str, token_ids: Sequence[int]) -> int:
+    """The same of a model with states: it goes on only where there is one."""
+    known, parent, found = 0, root, 0
+    while (end := known + BLOCK) <= len(token_ids):
+        if (name := block_name(parent, token_ids[known:end])) not in names:
+            break
+        known, parent = end, name
+        found = known if resumable(name) in names else found
+    ends = range(min(len(token_ids), known + BLOCK - 1), known, -1)
+    named = ((end, resumable(block_name(parent, token_ids[known:end]))) for end in ends)
+    return next((end for end, name in named if name in names), found)
 
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:

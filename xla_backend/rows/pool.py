@@ -6,6 +6,7 @@ requests, their order, or time: `scheduler` does. For one thread.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,8 @@ from xla_backend.rows.prefix import Node, PrefixTree
 
 _NUMBERS = ("tokens", "lengths", "generated", "grammar")
 """The integers in a row's state."""
+STATES_EVERY = 512
+"""After how many tokens of a prompt a state is cached, a multiple of `BLOCK`; and at its end."""
 
 
 @dataclass(eq=False)
@@ -47,6 +50,7 @@ class Row:
         targets: of a row that is only read: for each of its last tokens, the following tokens whose
             log-probability is wanted; None if text is to be generated.
         logprobs: these, float64, as far as they are known.
+        state: address of its state; 0 for none.
     """
 
     token_ids: list[int]
@@ -65,6 +69,7 @@ class Row:
     path: list[Node] = field(default_factory=list)
     records: list[np.ndarray] = field(default_factory=list)
     passes: list[np.ndarray] = field(default_factory=list)
+    state: int = 0
     logits: np.ndarray | None = None
     counts: np.ndarray | None = None
     lookup: Lookup | None = None
@@ -141,14 +146,18 @@ class Pool:
         """Gives a row its cached prefix, up to the first token whose logits are wanted.
 
         Raises:
-            OutOfBlocks: there is no room for a copy; nothing has changed.
+            OutOfBlocks: there is no room for its state; nothing has changed.
         """
+        if self.memory.state_bytes:
+            row.state = self.memory.take_state()
         path: list[Node] = []
         partial: Node | None = None
         count = 0
         if row.salt:
             silent = len(row.token_ids) - row.tail
             path, partial, count = self.prefixes.match(row.salt, row.token_ids[:silent])
+        if row.state and (resumed := partial or (path[-1] if path else None)):
+            self.memory.state(row.state)[:] = self.memory.state(resumed.state)
         for node in path:
             node.users += 1
         row.path, row.addresses = path, [node.address for node in path]
@@ -158,8 +167,11 @@ class Pool:
             try:
                 row.addresses.append(self.memory.copy(partial.address))
                 row.in_memory += count
-            except OutOfBlocks:
-                pass  # without a copy these tokens are read again
+            except OutOfBlocks:  # without a copy these tokens are read again
+                if row.state:  # which is that behind them: all are
+                    for node in path:
+                        node.users -= 1
+                    row.path, row.addresses, row.in_memory = [], [], 0
             finally:
                 partial.users -= 1
         if not row.generated:
@@ -188,6 +200,7 @@ class Pool:
             first, silent = row.in_memory, len(row.token_ids) - row.tail
             most_wanted = max(first, silent) + most - len(behind)
             end = min(len(row.token_ids), first + size - at, most_wanted)
+            end = self._cut(row, end)
             self._reserve(row, end)
             tokens[at : at + end - first] = row.token_ids[first:end]
             places[at : at + end - first, 0] = number
@@ -208,6 +221,8 @@ class Pool:
             row.in_memory = end
             if row.targets is None and not row.unread:
                 self._share(row)
+            elif row.state and row.salt and row.unread and self._is_kept(row):
+                self._keep_state_of(row)
         for row, given in zip(behind, logits.numpy() if behind else (), strict=False):
             if row.targets is None:
                 row.logits = given
@@ -251,15 +266,25 @@ class Pool:
         self._keep_state()
         self._batch = ()
         known = row.token_ids[: row.in_memory]
-        is_cached = is_cached and bool(row.salt)
+        if not is_cached or not row.salt:
+            self._release(row)
+            return
         for node in row.path:
             node.users -= 1
-        used = -(-len(known) // BLOCK) if is_cached else len(row.path)
+        used = -(-len(known) // BLOCK)
         for address in row.addresses[used:]:
             self.memory.give_back(address)
-        if is_cached:
-            self.prefixes.insert(row.salt, known, row.addresses[:used], row.path)
-        row.addresses, row.path, row.in_memory = [], [], 0
+        self.prefixes.insert(row.salt, known, row.addresses[:used], row.path, row.state)
+        row.addresses, row.path, row.in_memory, row.state = [], [], 0, 0
+
+    def _release(self, row: Row) -> None:
+        """Frees what is a row's own in memory."""
+        for node in row.path:
+            node.users -= 1
+        for address in row.addresses[len(row.path) :]:
+            self.memory.give_back(address)
+        self.memory.give_back_state(row.state)
+        row.addresses, row.path, row.in_memory, row.state = [], [], 0, 0
 
     def suspend(self, row: Row) -> None:
         """Removes a row for now; it must be admitted and read again to go on."""
@@ -280,6 +305,32 @@ class Pool:
         row.path = path
         row.addresses[:whole] = [node.address for node in path]
 
+    def _cut(self, row: Row, end: int) -> int:
+        """Where a chunk ends that might end at `end`: of a row with a state whose prompt is cached,
+        with a block, so that others can go on there; the last one ends that fits."""
+        if not row.state or not row.salt:
+            return end
+        cut = min(end, self._last_state(row)) // BLOCK * BLOCK
+        return cut if cut > row.in_memory else end
+
+    def _last_state(self, row: Row) -> int:
+        return (len(row.token_ids) - row.tail) // BLOCK * BLOCK
+
+    def _is_kept(self, row: Row) -> bool:
+        """Whether a row's state is cached where a chunk has ended."""
+        return row.in_memory == self._last_state(row) or not row.in_memory % STATES_EVERY
+
+    def _keep_state_of(self, row: Row) -> None:
+        """Caches a copy of a row's state behind its full blocks, if there is room."""
+        self._share(row)
+        if row.path[-1].state:
+            return
+        with contextlib.suppress(OutOfBlocks):
+            state = self.memory.take_state()
+            self.memory.state(state)[:] = self.memory.state(row.state)
+            tokens = row.token_ids[: row.in_memory]
+            self.prefixes.insert(row.salt, tokens, [], row.path, state)
+
     def _reserve(self, row: Row, positions: int) -> None:
         """Allocates blocks for this many positions of a row."""
         needed = min(-(-positions // BLOCK), self._blocks_of_row)
@@ -287,14 +338,15 @@ class Pool:
             row.addresses.append(self.memory.take())
 
     def _blocks(self, rows: Sequence[Row], count: int) -> np.ndarray:
-        blocks = np.zeros([count, self._blocks_of_row], np.int64)
+        blocks = np.zeros([count, self._blocks_of_row + 1], np.int64)
         for place, row in enumerate(rows):
             blocks[place, : len(row.addresses)] = row.addresses
+            blocks[place, -1] = row.state
         return blocks
 
     def has_room(self, row: Row) -> bool:
         """Whether a row's tokens and some more fit beside the running rows."""
-        needed = len(row.token_ids) // BLOCK + 2
+        needed = len(row.token_ids) // BLOCK + 2 + self.memory.state_blocks
         return needed <= self.memory.limit - self.memory.used + self.prefixes.unused()
 
     def _logits_of(self, rows: Sequence[Row], count: int) -> tf.Tensor:

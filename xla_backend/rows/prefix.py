@@ -8,12 +8,15 @@ RadixAttention, arXiv:2312.07104).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from xla_backend.matmul.tiles import BLOCK
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
-from xla_backend.prediction.prefixes import block_name, common, root_name
+from xla_backend.prediction.prefixes import block_name, common, resumable, root_name
 from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]
@@ -33,6 +36,8 @@ class Node:
         users: how many rows read it now.
         used_at: time of the last use, on the tree's own clock.
         is_restored: whether it was read from disk.
+        state: address of the state of a row behind its last token; 0 for none.
+        state_used_at: time of that one's last use.
     """
 
     tokens: Tokens
@@ -43,6 +48,8 @@ class Node:
     users: int = 0
     used_at: int = 0
     is_restored: bool = False
+    state: int = 0
+    state_used_at: int = 0
 
 
 class PrefixTree:
@@ -64,6 +71,7 @@ class PrefixTree:
         memory.make_room = self.evict
         self._roots: dict[str, Node] = {}
         self._names: set[str] = set()
+        self._resumable: set[str] = set()
         self._clock = 0
         self.tokens = 0
 
@@ -76,10 +84,14 @@ class PrefixTree:
         """The names of all blocks in memory, and of their roots."""
         # May be called from any thread: copying a set or a list is atomic.
         roots = [root.name for root in list(self._roots.values()) if root.children]
+        if self._memory.state_bytes:
+            roots += [*map(resumable, [*roots, *self._resumable])]
         return frozenset(self._names).union(roots)
 
     def match(self, salt: str, token_ids: Sequence[int]) -> tuple[list[Node], Node | None, int]:
         """The cached prefix of a text; blocks on disk are restored to memory.
+
+        Of a model with states, up to the end of a block that has one.
 
         Returns:
             The nodes of its full blocks, in order; a node that holds some of the tokens after them,
@@ -96,12 +108,25 @@ class PrefixTree:
             if self._restore(node, rest):
                 continue
             alike = [(common(child.tokens, rest), child) for child in node.children.values()]
+            if self._memory.state_bytes:
+                alike = [each for each in alike if each[1].state and each[0] == len(each[1].tokens)]
             count, best = max(alike, key=lambda pair: pair[0], default=(0, None))
-            self._use(path if best is None else [*path, best])
+            if self._memory.state_bytes and not count:
+                while path and not path[-1].state:
+                    path.pop()
+            used = [*path, best] if best is not None and count else path
+            self._use(used)
+            if used:
+                used[-1].state_used_at = self._clock
             return path, best if count else None, count
 
     def insert(
-        self, salt: str, token_ids: Sequence[int], addresses: Sequence[int], known: list[Node]
+        self,
+        salt: str,
+        token_ids: Sequence[int],
+        addresses: Sequence[int],
+        known: list[Node],
+        state: int = 0,
     ) -> list[Node]:
         """Adds the blocks of a text, which then belong to the tree.
 
@@ -112,6 +137,7 @@ class PrefixTree:
             token_ids: all tokens whose keys are in the blocks.
             addresses: of the blocks; the first are those of `known`.
             known: the nodes that `match` returned for the text.
+            state: of a row behind all tokens; 0 for none. It belongs to the tree, too.
 
         Returns:
             The nodes of all blocks.
@@ -134,19 +160,37 @@ class PrefixTree:
             path.append(child)
             node = child
         self._use(path)
+        if state and path and not node.state:
+            self._set_state(node, state)
+        else:
+            self._memory.give_back_state(state)
         return path
 
+    def _set_state(self, node: Node, state: int) -> None:
+        node.state, node.state_used_at = state, self._clock
+        self._resumable.add(node.name)
+
     def evict(self) -> None:
-        """Frees the least recently used leaf that no row reads."""
-        leaves = [node for node in self._all() if not node.children and not node.users]
-        if leaves:
-            oldest = min(leaves, key=lambda node: node.used_at)
+        """Frees what was not used longest: a leaf that no row reads, or a state before others."""
+        nodes = [*self._all()]
+        leaves = [(node.used_at, node) for node in nodes if not node.children and not node.users]
+        states = [
+            (node.state_used_at, node)
+            for node in nodes
+            if node.state and (node.children or node.users)
+        ]
+        if leaves or states:
+            _, oldest = min(states + leaves, key=lambda pair: pair[0])
             self._keep(oldest)
-            self._remove(oldest)
+            if oldest.children or oldest.users:
+                self._remove_state(oldest)
+            else:
+                self._remove(oldest)
 
     def unused(self) -> int:
         """How many blocks could be freed."""
-        return sum(not node.users for node in self._all())
+        blocks = self._memory.state_blocks
+        return sum((not node.users) + blocks * bool(node.state) for node in self._all())
 
     def clear(self) -> None:
         """Frees all blocks that no row reads."""
@@ -172,6 +216,8 @@ class PrefixTree:
         """Queues a node's block for writing to disk."""
         if self._store is not None and node.parent is not None:
             block = self._memory.content(node.address).copy()
+            if node.state:
+                block = np.concatenate([block, self._memory.state(node.state)])
             self._store.save(node.parent.name, node.name, node.tokens, block)
 
     def _restore(self, parent: Node, tokens: Tokens) -> bool:
@@ -195,14 +241,22 @@ class PrefixTree:
             return False
         finally:
             parent.users -= 1
-        block = self._store.load(name, self._memory.block_bytes)
-        if block is None:
+        size, state_bytes = self._memory.block_bytes, self._memory.state_bytes
+        block = self._store.load(name)
+        if block is None or len(block) not in (size, size + state_bytes):
             self._memory.give_back(address)
             return False
-        self._memory.content(address)[:] = block
-        parent.children[held] = Node(held, address, parent, name, is_restored=True)
+        self._memory.content(address)[:] = block[:size]
+        node = Node(held, address, parent, name, is_restored=True)
+        parent.children[held] = node
         self._names.add(name)
         self.tokens += len(held)
+        if len(block) > size:
+            node.users += 1
+            with contextlib.suppress(OutOfBlocks):
+                self._set_state(node, self._memory.take_state())
+                self._memory.state(node.state)[:] = block[size:]
+            node.users -= 1
         return True
 
     def _replace_shorter(self, parent: Node, tokens: Tokens) -> None:
@@ -217,10 +271,16 @@ class PrefixTree:
 
     def _remove(self, node: Node) -> None:
         assert node.parent is not None, "a root is no leaf"
+        self._remove_state(node)
         del node.parent.children[node.tokens]
         self._memory.give_back(node.address)
         self._names.remove(node.name)
         self.tokens -= len(node.tokens)
+
+    def _remove_state(self, node: Node) -> None:
+        self._memory.give_back_state(node.state)
+        self._resumable.discard(node.name)
+        node.state = 0
 
     def _use(self, path: list[Node]) -> None:
         self._clock += 1

@@ -77,12 +77,9 @@ class PrefixStore:
         found = self._read(name, "tokens")
         return () if found is None else tuple(found.tolist())
 
-    def load(self, name: str, size: int) -> np.ndarray | None:
-        """A block's bytes; None if its file cannot be read or has another size."""
-        block = self._read(name, "block")
-        if block is None or block.nbytes != size:
-            return None
-        return block
+    def load(self, name: str) -> np.ndarray | None:
+        """A block's bytes; None if its file cannot be read."""
+        return self._read(name, "block")
 
     def flush(self) -> None:
         """Waits until all is written, and ends the writing thread."""

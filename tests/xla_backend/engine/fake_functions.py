@@ -46,9 +46,11 @@ def text_alone(prompt: Sequence[int], most: int) -> list[int]:
     return token_ids[len(prompt) :]
 
 
-def pool(blocks: int, blocks_of_row: int = 32, store: PrefixStore | None = None) -> Pool:
-    """A pool with so many blocks of memory."""
-    memory = KVMemory(BLOCK_BYTES, blocks * BLOCK_BYTES)
+def pool(
+    blocks: int, blocks_of_row: int = 32, store: PrefixStore | None = None, state_bytes: int = 0
+) -> Pool:
+    """A pool with so many blocks of memory, whose rows have states of 0 or 16 bytes."""
+    memory = KVMemory(BLOCK_BYTES, blocks * BLOCK_BYTES, state_bytes)
     return Pool(PrefixTree(memory, "fake", store), memory, VOCABULARY, blocks_of_row, (END,))
 
 
@@ -91,7 +93,7 @@ class FakeFunctions:
         self.on_call("read", len({row for row, _ in places if row >= 0}))
         for token, (row, position) in zip(token_ids.numpy(), places, strict=True):
             if row >= 0:
-                _slot(of_rows[row], position).value = token
+                _write(of_rows[row], position, token)
         logits = np.full([len(wanted), VOCABULARY], np.nan, np.float32)
         for number, place in enumerate(wanted.numpy()):
             if place >= 0:
@@ -125,7 +127,7 @@ class FakeFunctions:
                 given = logits.numpy()[row]
                 if not has_logits[row]:
                     addresses = blocks.numpy()[row]
-                    _slot(addresses, lengths[row]).value = tokens[row]
+                    _write(addresses, lengths[row], tokens[row])
                     lengths[row] += 1
                     given = _logits(_tokens(addresses, lengths[row]))
                 has_logits[row] = False
@@ -143,6 +145,21 @@ class FakeFunctions:
 def _slot(addresses: np.ndarray, position: int) -> ctypes.c_int32:
     block, place = divmod(int(position), BLOCK)
     return ctypes.c_int32.from_address(int(addresses[block]) + 4 * place)
+
+
+def _write(addresses: np.ndarray, position: int, token: int) -> None:
+    """Writes a token, and into the state of a row, if it has one, that of all before it."""
+    _slot(addresses, position).value = token
+    if address := int(addresses[-1]):
+        state = (ctypes.c_int64 * 2).from_address(address)
+        held, before = state if position else (0, 0)
+        known = _digest(_tokens(addresses, position))
+        assert (held, before) == (position, known), "the state of another text"
+        state[:] = position + 1, _digest(_tokens(addresses, position + 1))
+
+
+def _digest(token_ids: Sequence[int]) -> int:
+    return hash(tuple(token_ids)) if token_ids else 0
 
 
 def _tokens(addresses: np.ndarray, count: int) -> list[int]:

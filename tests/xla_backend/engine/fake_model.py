@@ -218,7 +218,7 @@ class FakeModel:
     """See `Engine`. A speech model's input is real."""
 
     tokenizer = FakeTokenizer()
-    kv_block_bytes = BLOCK_BYTES
+    kv_bytes = BLOCK_BYTES, 0
     tokens = Engine.tokens
     is_end = Engine.is_end
     eos_token_ids = (END,)

@@ -21,7 +21,9 @@ from xla_backend.matmul.tiles import BLOCK
 
 CONTEXT, NEW = 300, 6
 MAKERS = checkpoints.growing(CONTEXT)
-SOME = ("GPT-2", "Gemma 2", "LFM3")  # its layers slide, or have soft caps; heads share keys
+SOME = ("GPT-2", "Gemma 2", "LFM3", "Qwen3.5")  # layers slide, or have soft caps, or states
+WITH_STATES = ("Qwen3.5",)
+"""Which go on only behind a prompt's last full block, and behind a text."""
 EACH = [pytest.param(x, marks=() if x in SOME else pytest.mark.release) for x in MAKERS]
 
 
@@ -85,6 +87,7 @@ class Conversation:
 
     def __init__(self, engine: Backend, model: str, salt: str, seed: int) -> None:
         self._engine, self._model, self._salt = engine, model, salt
+        self._has_states = Path(model).name in WITH_STATES
         self._dice = random.Random(seed)
         self.asked: list[int] = []
         self.text: list[int] = []
@@ -109,10 +112,12 @@ class Conversation:
         elif move == "next":
             assert self.ask(known + question) >= len(known) - 1
         elif move == "retry":
-            assert self.ask(self.asked) >= len(self.asked) - 1
+            last = len(self.asked) - 1
+            assert self.ask(self.asked) >= (last // BLOCK * BLOCK if self._has_states else last)
         elif move == "edit":
             place = self._dice.randrange(len(self.asked))
-            assert self.ask(known[:place] + question) >= place - BLOCK
+            cached = self.ask(known[:place] + question)
+            assert cached >= (0 if self._has_states else place - BLOCK)
         else:  # the template drops the answer's first half
             answer = known[len(self.asked) :]
             self.ask(self.asked + answer[len(answer) // 2 :] + question)
@@ -127,7 +132,7 @@ def test_a_conversation_by_turns(engine: Backend, made: Callable[[str], str], fo
         other = Conversation(engine, model, f"other {seed}", seed)
         start = one.words(70)
         assert one.ask(start + one.words(5)) == 0
-        assert branch.ask(start + branch.words(5)) >= 70
+        assert branch.ask(start + branch.words(5)) >= (BLOCK if form in WITH_STATES else 70)
         assert other.ask(start + other.words(5)) == 0
         for _ in range(4):
             one.turn()
@@ -198,9 +203,9 @@ def test_random_arrivals(made: Callable[[str], str], forms: list[str], arrivals:
             at_edge += 1
             pairs = zip(result.tokens, expected.tokens, strict=False)
             before = list(itertools.takewhile(lambda pair: pair[0].id == pair[1].id, pairs))
-            assert all(
-                one.logprob == pytest.approx(other.logprob, abs=1e-5) for one, other in before
-            )
+            off = max((abs(one.logprob - other.logprob) for one, other in before), default=0.0)
+            # States carry rounding on: PyTorch's own float32 is 1e-5 to 1e-4 off its float64.
+            assert off < (1e-4 if forms[0] in WITH_STATES else 1e-5)
         else:
             assert_same(result, expected)
     assert at_edge <= arrivals // 100
@@ -209,9 +214,12 @@ def test_random_arrivals(made: Callable[[str], str], forms: list[str], arrivals:
     assert any(result.cached_tokens for result in complete)
 
 
-def test_restored_convolutions(engine: Backend, made: Callable[[str], str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["LFM3", "Qwen3.5"])
+def test_restored_states(
+    engine: Backend, made: Callable[[str], str], tmp_path: Path, form: str
+) -> None:
     """In the middle of a block, and at the end of one."""
-    model, options, dice = made("LFM3"), GenerationOptions(max_new_tokens=NEW), random.Random(7)
+    model, options, dice = made(form), GenerationOptions(max_new_tokens=NEW), random.Random(7)
 
     def answer(backend: Backend, prompt: list[int], salt: str = "") -> GenerationResult:
         return backend.generate(model, TokenIds(tuple(prompt)), options, cache_salt=salt)

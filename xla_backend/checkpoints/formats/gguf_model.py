@@ -38,12 +38,16 @@ MODEL_TYPES = {
     "lfm2": "lfm2",
     "lfm2moe": "lfm2_moe",
     "gpt-oss": "gpt_oss",
+    "qwen35": "qwen3_5_text",
 }
 """Hugging Face's names of the architectures, by llama.cpp's."""
 
 # llama.cpp rotates neighbouring pairs where these rotate a head's halves, so it reorders q and k.
 _PERMUTED = ("llama", "granite", "smollm3", "mistral3", "granitemoe")
 
+_PARTLY_TURNED = ("phi3", "qwen35")
+# llama.cpp has already added the 1 of these norms.
+_OFFSET_NORMS = ("gemma2", "gemma3", "qwen35")
 _GEMMAS, _LFMS = ("gemma2", "gemma3"), ("lfm2", "lfm2moe")
 _SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "gemma4": 6, "olmo2": 4}
 """One layer in this many has full attention; the others have a sliding window."""
@@ -100,6 +104,19 @@ _BLOCK_NAMES_OF = {
         "layer_output_scale": "layer_scale",
     },
     **dict.fromkeys(_LFMS, _CONVOLUTION_NAMES),
+    "qwen35": _BLOCK_NAMES
+    | {
+        "post_attention_norm": "post_attention_layernorm",
+        "attn_qkv": "linear_attn.in_proj_qkv",
+        "attn_gate": "linear_attn.in_proj_z",
+        "ssm_alpha": "linear_attn.in_proj_a",
+        "ssm_beta": "linear_attn.in_proj_b",
+        "ssm_conv1d": "linear_attn.conv1d",
+        "ssm_norm": "linear_attn.norm",
+        "ssm_out": "linear_attn.out_proj",
+        "ssm_dt": "linear_attn.dt_bias",
+        "ssm_a": "linear_attn.A_log",
+    },
     "gpt-oss": _BLOCK_NAMES | {"post_attention_norm": "post_attention_layernorm"},
 }
 _ROPE_FACTORS = "rope_freqs.weight"
@@ -141,7 +158,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
     for key, default in (("attention.value_length", width // heads), ("rope.dimension_count", 0)):
         # Both default to the head's size in llama.cpp.
         value = file.value(f"{architecture}.{key}", int, default or head_size)
-        if value != head_size and not (architecture == "phi3" and key.startswith("rope")):
+        if value != head_size and not (architecture in _PARTLY_TURNED and key.startswith("rope")):
             raise ModelUnavailable(
                 f"{path} sets {architecture}.{key} to {value} and its heads have the size "
                 f"{head_size}; only equal sizes are supported. Choose another model."
@@ -177,9 +194,10 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         }
     if architecture == "olmo2" and window:
         values["model_type"] = "olmo3"
-    if architecture == "phi3":
-        turned = file.value("phi3.rope.dimension_count", int, head_size)
+    if architecture in _PARTLY_TURNED:
+        turned = file.value(f"{architecture}.rope.dimension_count", int, head_size)
         values["rope_parameters"]["partial_rotary_factor"] = turned / head_size
+    if architecture == "phi3":
         values["sliding_window"] = window or None
         if original := file.optional("phi3.rope.scaling.original_context_length", int):
             values["original_max_position_embeddings"] = original
@@ -226,6 +244,23 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
                 "conv" if f"blk.{layer}.shortconv.conv.weight" in file.tensors else "full_attention"
                 for layer in range(min(layers, 1000))
             ],
+        }
+    if architecture == "qwen35":
+        further = file.value("qwen35.nextn_predict_layers", int, 0)  # which guess drafts
+        values["num_hidden_layers"] = layers = layers - further
+        heads = size("ssm.time_step_rank")
+        values |= {
+            "layer_types": [
+                "linear_attention" if f"blk.{layer}.ssm_a" in file.tensors else "full_attention"
+                for layer in range(min(layers, 1000))
+            ],
+            "attention_bias": False,
+            "linear_conv_kernel_dim": size("ssm.conv_kernel"),
+            "linear_key_head_dim": size("ssm.state_size"),
+            "linear_num_key_heads": size("ssm.group_count"),
+            "linear_num_value_heads": heads,
+            "linear_value_head_dim": size("ssm.inner_size") // heads,
+            "linear_heads_alternate": True,
         }
     if architecture in _GEMMAS:
         values |= {
@@ -293,10 +328,21 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
     file = GGUFFile(path)
     architecture = _architecture(file)
     heads = file.value(f"{architecture}.attention.head_count", int)
+    layers = file.value(f"{architecture}.block_count", int)
+    layers -= file.value(f"{architecture}.nextn_predict_layers", int, 0)
     heads_of = {"attn_q": heads, "attn_k": _kv_heads(file, architecture, heads)}
     for name in sorted(file.tensors - {_ROPE_FACTORS, _SHORT_FACTORS, _LONG_FACTORS}):
         stem, _, leaf = name.rpartition(".")
         at, _, part = stem.rpartition(".")
+        if architecture == "qwen35":
+            if (number := name.split(".")[1]).isdecimal() and int(number) >= layers:
+                continue
+            if leaf == "ssm_a":  # -exp(A_log)
+                yield _name(file, architecture, name), np.log(-file.read(name))
+                continue
+            if part == "ssm_dt":
+                yield _name(file, architecture, stem), file.read(name)
+                continue
         if part in _EXPERT_NAMES and at.startswith("blk."):
             where = f"model.layers.{at.removeprefix('blk.')}.mlp.experts"
             is_bias = leaf == "bias"
@@ -307,9 +353,9 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
         tensor = file.read_stored(name) if as_stored else file.read(name)
         if architecture in _PERMUTED and part in heads_of:
             tensor = _unpermuted(file, name, tensor, heads_of[part])
-        if architecture in _GEMMAS and stem.endswith("norm"):
+        if architecture in _OFFSET_NORMS and stem.endswith("norm") and part != "ssm_norm":
             assert isinstance(tensor, np.ndarray)
-            tensor = tensor - np.float32(1)  # llama.cpp has already added the 1 of Gemma's norms
+            tensor = tensor - np.float32(1)
         yield f"{_name(file, architecture, stem)}.{leaf}", tensor
 
 

@@ -539,6 +539,11 @@ class WeightReader:
         return self._keep(name, self.array(name) + offset if offset else self.array(name))
 
     @_saved
+    def exponential(self, name: str) -> tf.Variable:
+        """The exponential of an array as a variable."""
+        return self._keep(name, np.exp(self.array(name)))
+
+    @_saved
     def transposed(self, name: str) -> tf.Variable:
         """The array as a variable, its axes swapped."""
         return self._keep(name, self.array(name).T)

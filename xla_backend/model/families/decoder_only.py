@@ -179,6 +179,11 @@ class DecoderOnly(PaddedPrompt):
         size = self.layers[0].qkv.matrix.shape[0] // self.heads
         return [layer_bytes(self.heads, size) for _ in self.layers]
 
+    @property
+    def row_bytes(self) -> int:
+        """See `PooledModel.row_bytes`."""
+        return 0
+
     def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
 

@@ -1,4 +1,5 @@
-"""Mixers of a layer: attention with rotary positions, or a short convolution.
+"""Mixers of a layer: attention with rotary positions, a short convolution, or a state that each
+token changes.
 
 Knows each in the three ways that a model runs (a padded prompt at once, `prefill`; token by token,
 `step`; any tokens over blocks of memory, `run`), and its state of earlier positions in each. Must
@@ -9,12 +10,13 @@ repeated in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from xla_backend.attention import attention, earlier
+from xla_backend.attention import attention, earlier, recurrence
+from xla_backend.attention.recurrence import Heads
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, Norm
 
@@ -30,6 +32,14 @@ class Mixer(Protocol):
     @property
     def block_bytes(self) -> int:
         """Bytes that it uses of a block of memory."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that it takes of a row's state."""
+
+    @property
+    def structure(self) -> Any:
+        """A nest as what it remembers, with any leaves."""
 
     def empty(self, batch_size: int, num_beams: int, length: int) -> Any:
         """Zeros for the state of N new tokens, `[.., N, K, ..]`."""
@@ -104,6 +114,16 @@ class Attention(NamedTuple):
     def block_bytes(self) -> int:
         """See `Mixer.block_bytes`."""
         return 0 if self.shares else attention.layer_bytes(self.kv_heads, self.head_size)
+
+    @property
+    def row_bytes(self) -> int:
+        """See `Mixer.row_bytes`."""
+        return 0
+
+    @property
+    def structure(self) -> KeysValues:
+        """See `Mixer.structure`."""
+        return KeysValues(0, 0)
 
     def empty(self, batch_size: int, num_beams: int, length: int) -> KeysValues:
         """See `Mixer.empty`."""
@@ -222,42 +242,125 @@ class Inputs(NamedTuple):
     inputs: tf.Tensor
 
 
+class Recurrent(NamedTuple):
+    """What a mixer with a state remembers.
+
+    Attributes:
+        inputs: of its convolution, see `Inputs`.
+        state: `[B, numbers]` behind a prompt; `[B, 1, K, numbers]` behind the last new token;
+            `[K, B, numbers]` behind the current one.
+    """
+
+    inputs: tf.Tensor
+    state: tf.Tensor
+
+
+class Taps(NamedTuple):
+    """A convolution along positions.
+
+    Attributes:
+        weights: `[taps, E]`, that of the position itself last.
+        in_state: whether a row's state has what it remembers, not its blocks.
+    """
+
+    weights: tf.Variable
+    bias: tf.Variable | None
+    in_state: bool
+
+    @property
+    def row_bytes(self) -> int:
+        """See `Mixer.row_bytes`."""
+        return earlier.row_bytes(*self.weights.shape) if self.in_state else 0
+
+    def prefill(self, given: tf.Tensor, mask: CausalMask) -> tuple[tf.Tensor, tf.Tensor]:
+        """Of a prompt, `[S, E]`, and the last inputs."""
+        length, count = tf.shape(given)[0], self.weights.shape[0] - 1
+        is_token = tf.range(length)[:, None] >= mask.padding
+        # Before the prompt there are zeros, and in place of padding.
+        padded = tf.pad(tf.where(is_token, given, 0.0), [[count, 0], [0, 0]])
+        before = [padded[count - back : count - back + length] for back in range(1, count + 1)]
+        last = tf.reshape(padded[length:], [1, count, self.weights.shape[1]])
+        return self._convolved(padded[count:], before), last
+
+    def run(
+        self, given: tf.Tensor, places: tf.Tensor, memory: tf.Tensor, of_layer: tf.Tensor
+    ) -> tf.Tensor:
+        """Of any tokens, `[T, E]`."""
+        count = self.weights.shape[0] - 1
+        if self.in_state:
+            of_layer += tf.constant([0, 0, earlier.lines_in_state(count + 1)], tf.int64)
+        before = earlier.before(given, places, memory, of_layer, count)
+        return self._convolved(given, tf.split(before, count, axis=1))
+
+    def step(
+        self,
+        given: tf.Tensor,
+        prompt: tf.Tensor,
+        cached: tf.Tensor,
+        visible: tuple[tf.Tensor, tf.Tensor],
+    ) -> tf.Tensor:
+        """Of the current tokens, `[K * B, E]`; see `Convolution.step`."""
+        index, _ = visible
+        count = self.weights.shape[0] - 1
+
+        def before(back: int) -> tf.Tensor:
+            """`[K * B, E]`."""
+            at = index - back
+            of_prompt = tf.gather(prompt, tf.clip_by_value(at + count, 0, count - 1), axis=1)
+            # The inputs of all beams, `[B, K, E]`.
+            of_beams = tf.gather(cached, tf.maximum(at, 0), axis=1)
+            found = tf.where(at >= 0, _own(of_beams, at, visible), of_prompt[None])
+            return tf.reshape(found, given.shape)
+
+        return self._convolved(given, [before(back) for back in range(1, count + 1)])
+
+    def _convolved(self, given: tf.Tensor, before: list[tf.Tensor]) -> tf.Tensor:
+        """The convolution, from each position and those one, two, ... before it."""
+        taps = tf.unstack(tf.convert_to_tensor(self.weights))[::-1]
+        total = given * taps[0]
+        for tap, earlier_one in zip(taps[1:], before, strict=True):
+            total += earlier_one * tap
+        return total if self.bias is None else total + self.bias
+
+
 class Convolution(NamedTuple):
     """A short convolution along positions between two gates (LFM2).
 
     Attributes:
         into: yields the first gate, the second gate, and the convolution's input.
-        taps: `[taps, E]`, the weight of the position itself last.
     """
 
     into: Linear
-    taps: tf.Variable
-    bias: tf.Variable | None
+    taps: Taps
     out: Linear
 
     @property
     def block_bytes(self) -> int:
         """See `Mixer.block_bytes`."""
-        return earlier.layer_bytes(self.taps.shape[1])
+        return earlier.layer_bytes(self.taps.weights.shape[1])
+
+    @property
+    def row_bytes(self) -> int:
+        """See `Mixer.row_bytes`."""
+        return 0
+
+    @property
+    def structure(self) -> Inputs:
+        """See `Mixer.structure`."""
+        return Inputs(0)
 
     def empty(self, batch_size: int, num_beams: int, length: int) -> Inputs:
         """See `Mixer.empty`."""
-        return Inputs(tf.zeros([batch_size, length, num_beams, self.taps.shape[1]]))
+        return Inputs(tf.zeros([batch_size, length, num_beams, self.taps.weights.shape[1]]))
 
     def prefill(
         self, x: tf.Tensor, rotation: None, mask: CausalMask, source: Any, only_last: bool
     ) -> tuple[tf.Tensor, Inputs]:
         """See `Mixer.prefill`; the state is the last inputs."""
         given, gate = self._inputs(x)
-        length, count = tf.shape(x)[0], self.taps.shape[0] - 1
-        is_token = tf.range(length)[:, None] >= mask.padding
-        # Before the prompt there are zeros, and in place of padding.
-        padded = tf.pad(tf.where(is_token, given, 0.0), [[count, 0], [0, 0]])
-        before = [padded[count - back : count - back + length] for back in range(1, count + 1)]
-        mixed = self._convolved(padded[count:], before)
+        mixed, last = self.taps.prefill(given, mask)
         if only_last:
             mixed, gate = mixed[-1, None], gate[-1, None]
-        last = tf.reshape(padded[length:], [1, count, self.taps.shape[1]])
         return self.out(gate * mixed), Inputs(last)
 
     def run(
@@ -271,9 +374,7 @@ class Convolution(NamedTuple):
     ) -> tuple[tf.Tensor, tuple[()]]:
         """See `Mixer.run`."""
         given, gate = self._inputs(x)
-        count = self.taps.shape[0] - 1
-        before = tf.split(earlier.before(given, places, memory, of_layer, count), count, axis=1)
-        return self.out(gate * self._convolved(given, before)), ()
+        return self.out(gate * self.taps.run(given, places, memory, of_layer)), ()
 
     def step(
         self,
@@ -290,41 +391,234 @@ class Convolution(NamedTuple):
         tokens that are a beam's own, broadcastable to `[K, B, N * K]`.
         """
         given, gate = self._inputs(x)
-        batch_size, _, num_beams, width = cached.inputs.shape
-        index, bias = visible
-        count = self.taps.shape[0] - 1
-
-        def before(back: int) -> tf.Tensor:
-            """`[K * B, E]`."""
-            at = index - back
-            of_prompt = tf.gather(prompt.inputs, tf.clip_by_value(at + count, 0, count - 1), axis=1)
-            # The inputs of all beams, `[B, K, E]`, of which one is each beam's own.
-            of_beams = tf.gather(cached.inputs, tf.maximum(at, 0), axis=1)
-            if num_beams == 1:
-                own = tf.transpose(of_beams, [1, 0, 2])
-            else:
-                columns = tf.maximum(at, 0) * num_beams + tf.range(num_beams)
-                is_own = tf.gather(bias, columns, axis=2) == 0.0
-                own = tf.where(is_own[..., None], of_beams[None], 0.0)
-                own = tf.reduce_sum(own, axis=2)
-            found = tf.where(at >= 0, own, of_prompt[None])
-            return tf.reshape(found, [num_beams * batch_size, width])
-
-        mixed = self._convolved(given, [before(back) for back in range(1, count + 1)])
-        return self.out(gate * mixed), Inputs(tf.reshape(given, [num_beams, batch_size, width]))
+        mixed = self.taps.step(given, prompt.inputs, cached.inputs, visible)
+        return self.out(gate * mixed), Inputs(_by_beam(given, cached.inputs))
 
     def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The input of the convolution, and the gate of its output."""
         first, second, given = tf.split(self.into(x), 3, axis=-1)
         return first * given, second
 
-    def _convolved(self, given: tf.Tensor, before: list[tf.Tensor]) -> tf.Tensor:
-        """The convolution, from each position and those one, two, ... before it."""
-        taps = tf.unstack(tf.convert_to_tensor(self.taps))[::-1]
-        total = given * taps[0]
-        for tap, earlier_one in zip(taps[1:], before, strict=True):
-            total += earlier_one * tap
-        return total if self.bias is None else total + self.bias
+
+class DeltaRule(NamedTuple):
+    """What tokens do to a state by the gated delta rule (Qwen3.5).
+
+    Attributes:
+        decays: `[heads]`, the negative logarithm of what a step of 1 leaves of a state.
+        step_bias: `[heads]`. norm: of what each head reads.
+    """
+
+    decays: tf.Variable
+    step_bias: tf.Variable
+    norm: Norm
+    activation: Callable[[tf.Tensor], tf.Tensor]
+    corrects: bool = True
+
+    def split(
+        self, projected: tf.Tensor, inputs: int, of: Heads
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """The input of the convolution, gates of what is read, factors of each head."""
+        sizes = [inputs, of.count * of.values, 2 * of.count]
+        return tuple(tf.split(projected, sizes, axis=-1))
+
+    def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
+        """See `recurrence.advance`."""
+        mixed, keys = self.activation(mixed), of.key_heads * of.keys
+        q, k, v = tf.split(mixed, [keys, keys, of.count * of.values], axis=-1)
+
+        def normed(y: tf.Tensor) -> tf.Tensor:
+            y = tf.reshape(y, [-1, of.key_heads, of.keys])
+            y *= tf.math.rsqrt(tf.reduce_sum(y * y, axis=-1, keepdims=True) + 1e-6)
+            return tf.reshape(y, [-1, keys])
+
+        share, step = tf.split(factors, 2, axis=-1)
+        decay = tf.exp(-self.decays * tf.math.softplus(step + self.step_bias))
+        return tf.concat([normed(q) * of.keys**-0.5, normed(k), v, decay, tf.sigmoid(share)], -1)
+
+    def finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor, of: Heads) -> tf.Tensor:
+        """What is projected: `[positions, heads * values]`."""
+        read = self.norm(tf.reshape(read, [-1, of.count, of.values]))
+        return tf.reshape(read, [-1, of.count * of.values]) * self.activation(gate)
+
+
+class Mamba(NamedTuple):
+    """The same by Mamba-2.
+
+    Attributes:
+        decays, step_bias: as in `DeltaRule`.
+        skip: `[heads]`, how much of a token's own value is read besides.
+        scale: `[heads * values]`, of norms behind the gates, one for each head of keys; None for no
+            norms.
+    """
+
+    decays: tf.Variable
+    step_bias: tf.Variable
+    skip: tf.Variable
+    scale: tf.Variable | None
+    epsilon: float
+    activation: Callable[[tf.Tensor], tf.Tensor]
+    corrects: bool = False
+
+    def split(
+        self, projected: tf.Tensor, inputs: int, of: Heads
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """See `DeltaRule.split`."""
+        gate, given, step = tf.split(projected, [of.count * of.values, inputs, of.count], axis=-1)
+        return given, gate, step
+
+    def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
+        """See `recurrence.advance`."""
+        keys = of.key_heads * of.keys
+        v, k, q = tf.split(self.activation(mixed), [of.count * of.values, keys, keys], axis=-1)
+        step = tf.math.softplus(factors + self.step_bias)
+        return tf.concat([q, k, v, tf.exp(-self.decays * step), step], axis=-1)
+
+    def finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor, of: Heads) -> tf.Tensor:
+        """See `DeltaRule.finish`."""
+        width, begin = of.count * of.values, 2 * of.key_heads * of.keys
+        read += lines[:, begin : begin + width] * tf.repeat(self.skip, of.values)
+        read *= self.activation(gate)
+        if self.scale is None:
+            return read
+        groups = tf.reshape(read, [-1, of.key_heads, width // of.key_heads])
+        return tf.reshape(Norm(1.0, None, self.epsilon)(groups), [-1, width]) * self.scale
+
+
+class State(NamedTuple):
+    """A state that each token changes, behind a short convolution; see `attention.recurrence`.
+
+    Attributes:
+        into: yields what `rule` splits.
+    """
+
+    into: Linear
+    taps: Taps
+    rule: DeltaRule | Mamba
+    out: Linear
+    heads: Heads
+
+    @property
+    def block_bytes(self) -> int:
+        """See `Mixer.block_bytes`."""
+        return 0
+
+    @property
+    def row_bytes(self) -> int:
+        """See `Mixer.row_bytes`."""
+        return self.heads.row_bytes + self.taps.row_bytes
+
+    @property
+    def structure(self) -> Recurrent:
+        """See `Mixer.structure`."""
+        return Recurrent(0, 0)
+
+    def empty(self, batch_size: int, num_beams: int, length: int) -> Recurrent:
+        """See `Mixer.empty`."""
+        inputs = tf.zeros([batch_size, length, num_beams, self.taps.weights.shape[1]])
+        numbers = self.heads.count * self.heads.keys * self.heads.values
+        return Recurrent(inputs, tf.zeros([batch_size, 1, num_beams, numbers]))
+
+    def prefill(
+        self, x: tf.Tensor, rotation: None, mask: CausalMask, source: Any, only_last: bool
+    ) -> tuple[tf.Tensor, Recurrent]:
+        """See `Mixer.prefill`."""
+        given, gate, factors = self._inputs(x)
+        mixed, last = self.taps.prefill(given, mask)
+        lines = self.rule.lines(mixed, factors, self.heads)
+        length, of = tf.shape(x)[0], self.heads
+        # Padding leaves a state of zeros.
+        lines = tf.where(tf.range(length)[:, None] >= mask.padding, lines, 0.0)
+
+        def take(
+            at: tf.Tensor, state: tf.Tensor, read: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            state, now = self._taken(state, blocks.row(lines, at))
+            return at + 1, state, blocks.dynamic_update_slice(read, now, tf.stack([at, 0]))
+
+        state = tf.zeros([1, of.count, of.keys, of.values])
+        read = tf.zeros([length, of.count * of.values])
+        _, state, read = tf.while_loop(lambda at, *_: at < length, take, (0, state, read))
+        if only_last:
+            read, lines, gate = read[-1, None], lines[-1, None], gate[-1, None]
+        return self._finish(read, lines, gate), Recurrent(last, tf.reshape(state, [1, -1]))
+
+    def run(
+        self,
+        x: tf.Tensor,
+        rotation: None,
+        places: tf.Tensor,
+        memory: tf.Tensor,
+        of_layer: tf.Tensor,
+        source: Any,
+    ) -> tuple[tf.Tensor, tuple[()]]:
+        """See `Mixer.run`."""
+        given, gate, factors = self._inputs(x)
+        behind = of_layer + tf.constant([self.heads.row_bytes, 0, 0], tf.int64)
+        mixed = self.taps.run(given, places, memory, behind)
+        lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
+        read = recurrence.advance(lines, places, memory, of_layer, self.heads, corrects=corrects)
+        return self._finish(read, lines, gate), ()
+
+    def step(
+        self,
+        x: tf.Tensor,
+        rotation: None,
+        prompt: Recurrent,
+        cached: Recurrent,
+        visible: tuple[tf.Tensor, tf.Tensor],
+        source: Any,
+    ) -> tuple[tf.Tensor, Recurrent]:
+        """See `Mixer.step`; `visible` as in `Convolution.step`."""
+        given, gate, factors = self._inputs(x)
+        mixed = self.taps.step(given, prompt.inputs, cached.inputs, visible)
+        index, of = visible[0], self.heads
+        before = _own(cached.state[:, 0], index - 1, visible)
+        before = tf.where(index > 0, before, prompt.state[None])
+        before = tf.reshape(before, [-1, of.count, of.keys, of.values])
+        lines = self.rule.lines(mixed, factors, of)
+        state, read = self._taken(before, lines)
+        current = (_by_beam(y, cached.inputs) for y in (given, tf.reshape(state, [x.shape[0], -1])))
+        return self._finish(read, lines, gate), Recurrent(*current)
+
+    def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        return self.rule.split(self.into(x), self.taps.weights.shape[1], self.heads)
+
+    def _taken(self, state: tf.Tensor, lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """A token each for states, `[n, heads, keys, values]`, and what it reads."""
+        of = self.heads
+        sizes = [of.key_heads * of.keys] * 2 + [of.count * of.values, of.count, of.count]
+        q, k, v, decay, share = tf.split(lines, sizes, axis=-1)
+        keys = [of.key_head(head) for head in range(of.count)]
+        q, k = (
+            tf.gather(tf.reshape(y, [-1, of.key_heads, of.keys, 1]), keys, axis=1) for y in (q, k)
+        )
+        state *= decay[..., None, None]
+        change = tf.reshape(v, [-1, of.count, of.values])
+        if self.rule.corrects:
+            change -= tf.reduce_sum(state * k, axis=2)
+        state += k * (change * share[..., None])[:, :, None]
+        read = tf.reduce_sum(state * q, axis=2)
+        return state, tf.reshape(read, [-1, of.count * of.values])
+
+    def _finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
+        """`[positions, heads * values] -> [positions, E]`."""
+        return self.out(self.rule.finish(read, lines, gate, self.heads))
+
+
+def _own(of_beams: tf.Tensor, at: tf.Tensor, visible: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+    """Of what all beams had at a place among the new tokens, `[B, K, E]`, each beam's own:
+    `[K, B, E]`."""
+    num_beams = of_beams.shape[1]
+    if num_beams == 1:
+        return tf.transpose(of_beams, [1, 0, 2])
+    columns = tf.maximum(at, 0) * num_beams + tf.range(num_beams)
+    is_own = tf.gather(visible[1], columns, axis=2) == 0.0
+    return tf.reduce_sum(tf.where(is_own[..., None], of_beams[None], 0.0), axis=2)
+
+
+def _by_beam(x: tf.Tensor, cached: tf.Tensor) -> tf.Tensor:
+    """`[K * B, E]` to `[K, B, E]`, for what is cached as `[B, N, K, ..]`."""
+    return tf.reshape(x, [cached.shape[2], cached.shape[0], x.shape[-1]])
 
 
 def _normed(parts: Iterable[tf.Tensor], norms: Iterable[Norm | None]) -> list[tf.Tensor]:

@@ -94,10 +94,14 @@ class PooledModel(Model, Protocol):
 
     Attributes:
         layer_bytes: what each layer takes of a block of KV memory.
+        row_bytes: of what a row remembers besides its blocks.
     """
 
     @property
     def layer_bytes(self) -> list[int]: ...
+
+    @property
+    def row_bytes(self) -> int: ...
 
     def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """Runs tokens, and writes their keys and values into their rows' blocks.
@@ -105,7 +109,7 @@ class PooledModel(Model, Protocol):
         Args:
             token_ids: `[T]` int32.
             places: `[T, 2]` int32, the row and the position of each; see `attention.attend`.
-            blocks: `[R, M]` int64, the addresses of each row's blocks.
+            blocks: `[R, M]` int64, the addresses of each row's blocks, and last of its state.
 
         Returns:
             The last hidden state of each, `[T, E]`.

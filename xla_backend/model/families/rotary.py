@@ -17,6 +17,7 @@ import tensorflow as tf
 from transformers import PretrainedConfig
 
 from xla_backend.attention.attention import in_blocks, only_tokens
+from xla_backend.attention.recurrence import Heads
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.rotary_form import Positions, RotaryForm
 from xla_backend.matmul.matrix import Matrix
@@ -25,7 +26,6 @@ from xla_backend.model.families.blocks import (
     MASKED,
     CausalMask,
     FeedForward,
-    KeysValues,
     Linear,
     Norm,
     Repeated,
@@ -36,9 +36,12 @@ from xla_backend.model.families.experts import Experts
 from xla_backend.model.families.mixers import (
     Attention,
     Convolution,
-    Inputs,
+    DeltaRule,
+    Mamba,
     Mixer,
     Rotation,
+    State,
+    Taps,
 )
 from xla_backend.model.families.model import Prefilled
 
@@ -109,14 +112,36 @@ class Rotary(PaddedPrompt):
         def norm(name: str) -> Norm:
             return Norm(read.variable(f"{name}.weight", form.norm_offset), None, form.epsilon)
 
-        def mixer(at: str, of: rotary_form.Attention | rotary_form.Convolution) -> Mixer:
+        def taps(at: str, has_bias: bool, in_state: bool) -> Taps:
+            bias = read.variable(f"{at}.bias") if has_bias else None
+            return Taps(read.transposed(f"{at}.weight"), bias, in_state)
+
+        def mixer(at: str, of: rotary_form.AnyMixer) -> Mixer:
             if isinstance(of, rotary_form.Convolution):
-                own = f"{at}.conv.conv"
                 return Convolution(
                     into=read.linears([f"{at}.conv.in_proj"]),
-                    taps=read.transposed(f"{own}.weight"),
-                    bias=read.variable(f"{own}.bias") if of.has_bias else None,
+                    taps=taps(f"{at}.conv.conv", of.has_bias, in_state=False),
                     out=read.linears([f"{at}.conv.out_proj"]),
+                )
+            if isinstance(of, rotary_form.State):
+                at = f"{at}.{rotary_form.STATES[of.rule]}"
+                activation = blocks.activation(form.activation)
+                decays, step_bias = read.exponential(f"{at}.A_log"), read.variable(f"{at}.dt_bias")
+                rule: DeltaRule | Mamba
+                if of.rule == "delta":
+                    into = [f"{at}.in_proj_{x}" for x in ("qkv", "z", "b", "a")]
+                    own = Norm(read.variable(f"{at}.norm.weight"), None, form.epsilon)
+                    rule = DeltaRule(decays, step_bias, own, activation)
+                else:
+                    into, skip = [f"{at}.in_proj"], read.variable(f"{at}.D")
+                    scale = read.variable(f"{at}.norm.weight")
+                    rule = Mamba(decays, step_bias, skip, scale, form.epsilon, activation)
+                return State(
+                    into=read.linears(into),
+                    taps=taps(f"{at}.conv1d", of.has_bias, in_state=True),
+                    rule=rule,
+                    out=read.linears([f"{at}.out_proj"]),
+                    heads=Heads(of.heads, of.key_heads, of.keys, of.values, of.alternate),
                 )
             at, shares = f"{at}.self_attn", of.source is not None
             parts = "qkvg"[: 1 if shares else 4 if form.gates else 3]
@@ -131,7 +156,7 @@ class Rotary(PaddedPrompt):
                 kv_heads=of.kv_heads,
                 head_size=of.head_size,
                 norms_all=form.qk_norm == "all",
-                gates=form.heads if form.gates else 0,
+                gates=form.gate_count(of),
                 sinks=read.variable(f"{at}.sink.weight") if form.has_sinks else None,
                 score_scale=form.score_scale,
                 score_cap=form.score_cap,
@@ -253,14 +278,17 @@ class Rotary(PaddedPrompt):
 
     def prefilled_structure(self) -> Prefilled:
         """See `Model.prefilled_structure`."""
-        kinds = (KeysValues(0, 0), Inputs(0))
-        prompt = [kinds[isinstance(layer.mixer, Convolution)] for layer in self.layers]
-        return Prefilled(0, 0, Context(0, 0, prompt))
+        return Prefilled(0, 0, Context(0, 0, [layer.mixer.structure for layer in self.layers]))
 
     @property
     def layer_bytes(self) -> list[int]:
         """See `PooledModel.layer_bytes`."""
         return [layer.mixer.block_bytes for layer in self.layers]
+
+    @property
+    def row_bytes(self) -> int:
+        """See `PooledModel.row_bytes`."""
+        return sum(layer.mixer.row_bytes for layer in self.layers)
 
     def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
@@ -287,11 +315,14 @@ class Rotary(PaddedPrompt):
         x = only_tokens(x, places)
         windows = [of_layer.mixer.window for of_layer in self.form.layers]
         in_memory = in_blocks(self.layer_bytes, windows)
+        in_state = in_blocks([layer.mixer.row_bytes for layer in self.layers])
         for number, (layer, form, own) in enumerate(
             zip(self.layers, self.form.layers, inputs, strict=True)
         ):
             rotation, source = rotations[form.mixer.positions], _source(form, all_added)
             place = in_memory[number if form.mixer.source is None else form.mixer.source]
+            if layer.mixer.row_bytes:
+                place = in_state[number]
             x, added = each(layer, x, rotation, places, blocks, place, source, own)
             all_added.append(added)
         return x

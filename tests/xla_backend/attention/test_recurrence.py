@@ -1,0 +1,90 @@
+"""States of rows that each token changes, against NumPy in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from xla_backend.attention import recurrence
+from xla_backend.attention.recurrence import RECENT, Heads
+
+ROWS, LENGTH = 3, 60
+
+
+class Rows:
+    """Rows whose states are in memory, beside all their tokens."""
+
+    def __init__(self, heads: Heads, *, corrects: bool) -> None:
+        generator = np.random.default_rng(1)
+        self._heads, self._corrects = heads, corrects
+        self._lines = generator.standard_normal((ROWS, LENGTH, heads.line), np.float32) / 3
+        self._lines[..., -2 * heads.count :] = generator.random((ROWS, LENGTH, 2 * heads.count))
+        self._states = np.full((ROWS, 64 + heads.row_bytes // 4), np.nan, np.float32)
+        self._expected = np.stack([self._read(lines.astype(np.float64)) for lines in self._lines])
+        recurrence.prepare()
+        self._advance = tf.function(
+            lambda *given: recurrence.advance(*given, heads, corrects=corrects),
+            jit_compile=True,
+            autograph=False,
+        )
+
+    def _read(self, lines: np.ndarray) -> np.ndarray:
+        """What the tokens of a row read, `[tokens, heads * values]`."""
+        of = self._heads
+        keys, values = of.key_heads * of.keys, of.count * of.values
+        q, k, v, decay, share = np.split(lines, np.cumsum([keys, keys, values, of.count]), axis=1)
+        found = []
+        for head in range(of.count):
+            group = head % of.key_heads if of.alternate else head * of.key_heads // of.count
+            own = slice(group * of.keys, (group + 1) * of.keys)
+            state = np.zeros((of.keys, of.values))
+            for at in range(len(lines)):
+                state *= decay[at, head]
+                change = v[at, head * of.values :][: of.values] - self._corrects * (
+                    k[at, own] @ state
+                )
+                state += np.outer(k[at, own], share[at, head] * change)
+                found.append(q[at, own] @ state)
+        found = np.stack(found).reshape(of.count, len(lines), of.values)
+        return found.transpose(1, 0, 2).reshape(len(lines), values)
+
+    def check(self, tokens: list[tuple[int, int]]) -> np.ndarray:
+        """A call; returns its result, which is right."""
+        rows, positions = np.array(tokens, np.int32).T
+        addresses = self._states.ctypes.data + np.arange(ROWS) * self._states.strides[0]
+        blocks = np.stack([np.zeros(ROWS, np.int64), addresses], axis=1)
+        layer = np.array([256, 0, 0], np.int64)
+        found = self._advance(
+            self._lines[rows, positions], np.array(tokens, np.int32), blocks, layer
+        ).numpy()
+        expected = np.where(rows[:, None] < 0, np.nan, self._expected[rows, positions])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        return found
+
+
+def tokens(row: int, begin: int, end: int) -> list[tuple[int, int]]:
+    return [(row, position) for position in range(begin, end)]
+
+
+@pytest.mark.parametrize(
+    ("heads", "corrects"),
+    [
+        (Heads(4, 2, 12, 32, alternate=False), True),
+        (Heads(4, 2, 8, 16, alternate=True), True),
+        (Heads(6, 1, 16, 16, alternate=False), False),
+    ],
+)
+def test_a_token_reads_what_all_before_it_have_written(heads: Heads, corrects: bool) -> None:
+    """In chunks, alone, beside other rows, and behind drafts of which some are refused."""
+    rows, none = Rows(heads, corrects=corrects), [(-1, 3)]
+    rows.check([*tokens(0, 0, 20), *tokens(1, 0, 3), *none])
+    rows.check([*tokens(2, 0, 1), *none, *tokens(1, 3, 4), *tokens(0, 20, 21)])
+    for begin, count in ((21, RECENT), (22, 3), (25, 2), (26, RECENT), (34, 1), (35, 1)):
+        rows.check([*tokens(0, begin, begin + count), *none, *none])
+    rows.check(tokens(0, 36, 36 + RECENT + 4))
+    rows.check(tokens(1, 0, LENGTH))  # another text
+    alone = [rows.check(tokens(2, at, at + 1)) for at in range(1, LENGTH)]
+    rows.check(tokens(0, 36 + RECENT + 4, LENGTH))
+    again = rows.check(tokens(2, 0, LENGTH))
+    np.testing.assert_array_equal(np.concatenate(alone), again[1:])
