@@ -111,7 +111,7 @@ FLAGS = (
     ),
     Flag(
         "--store",
-        "folder that keeps compiled functions (PLAYGROUND_STORE, where off means none; "
+        "folder of compiled functions (PLAYGROUND_STORE, where off means none; "
         "default: XLA_BACKEND_STORE, or else the user's cache directory)",
         None,
         how={"metavar": "FOLDER"},
@@ -137,7 +137,7 @@ FLAGS = (
     ),
     Flag(
         "--activations",
-        "exact, or int8: products with weights of 8 or fewer bits also round their other factor, "
+        "exact, or int8: products with weights of 8 or fewer bits also round activations, "
         "which is faster and changes some tokens (PLAYGROUND_ACTIVATIONS; default: "
         "XLA_BACKEND_ACTIVATIONS, or else exact)",
         how={"metavar": "KIND"},

@@ -399,7 +399,7 @@ def _switch(text: str) -> dict[str, Any]:
 
 _MODEL = _takes("NAME", "a name that `models` lists, or a folder (default: %(default)s)")
 _LANGUAGE = _takes("L", 'the language, as "de" or "German" (default: detected)')
-_KEPT = f"keeps compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)"
+_KEPT = f"folder of compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)"
 _STORE = {"--store": _takes("FOLDER", _KEPT)}
 _NO_STORE = {"dest": "store", "action": "store_const", "const": "off"}
 _ANY_STORE = _STORE | {"--no-store": _NO_STORE | {"help": "compile again, save nothing"}}
@@ -416,7 +416,7 @@ _WEIGHTS = {
     ),
 }
 _OUTPUT = {
-    "--json": _switch("one JSON object a line on stdout"),
+    "--json": _switch("one JSON object per line on stdout"),
     "--verbose": _switch("show the log of the libraries"),
 }
 # As text: GenerationOptions checks the numbers, with better messages.
@@ -449,7 +449,7 @@ _GRAMMAR = {
 
 
 def _most_tokens(of: str, default: int) -> dict[str, dict[str, Any]]:
-    text = f"bound on the tokens {of} ({OPTIONS['max_new_tokens'].range}; default: {default})"
+    text = f"maximum number of tokens {of} ({OPTIONS['max_new_tokens'].range}; default: {default})"
     return {"--max-new-tokens": _takes("N", text)}
 
 
@@ -478,7 +478,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--system": _takes("TEXT", _SYSTEM, default=""),
         }
         | _OPTIONS
-        | _most_tokens("an answer", CHAT_TOKENS)
+        | _most_tokens("per answer", CHAT_TOKENS)
         | _WEIGHTS
         | _ANY_STORE
         | {"--verbose": _OUTPUT["--verbose"]},
@@ -503,7 +503,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         "transcribe recordings, one after the other",
         {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": PACKAGED_SPEECH_MODEL}}
         | {flag: takes for flag, takes in _OPTIONS.items() if flag not in _ENDS}
-        | _most_tokens("a window", WINDOW_TOKENS)
+        | _most_tokens("per window", WINDOW_TOKENS)
         | {"--language": _LANGUAGE}
         | _WEIGHTS
         | _ANY_STORE

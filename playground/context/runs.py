@@ -376,7 +376,7 @@ class Runs:
         with self._lock:
             if session in self._by_session:
                 raise InvalidRequest(
-                    "Your last run has not ended yet. Wait for it, or press Stop and try again."
+                    "Your last run has not ended yet. Wait for it, or stop it where you started it."
                 )
             ahead = len(self._by_session)
             self._by_session[session] = run

@@ -119,7 +119,7 @@ def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
 
 
 def small_button(label: str, elem_id: str, visible: bool = True, min_width: int = 90) -> gr.Button:
-    """A button beside others, no wider than its label needs."""
+    """A button in a row, as wide as its label."""
     return gr.Button(
         label, size="sm", elem_id=elem_id, scale=0, min_width=min_width, visible=visible
     )
@@ -137,7 +137,7 @@ def slider(
 def link_controls(prefix: str = "", min_width: int = 90) -> tuple[gr.Checkbox, gr.Button]:
     """Whether a link runs its request, and the button that copies the link."""
     runs = gr.Checkbox(
-        label="and run",
+        label="Run when opened",
         elem_id=f"{prefix}link_runs",
         elem_classes="link-runs",
         container=False,
@@ -191,7 +191,7 @@ def stop_by(
     inputs: gr.State | None = None,
     said: str = "Stopping",
 ) -> None:
-    """Has a button stop a run, and say so from the click until the run has ended."""
+    """Makes a button stop a run; its label says so from the click until the run has ended."""
     button.click(None, None, button, js=_STOPPING.format(said), **QUIET)
     button.click(stop, inputs, notice, **QUIET)
 
@@ -205,7 +205,7 @@ def save_file(
     name: str,
     kind: str,
 ) -> None:
-    """Has a button save the text that `export` makes of the value of `kept`, unless it is empty.
+    """Makes a button save the text that `export` makes of the value of `kept`, unless it is empty.
 
     The browser makes the file from the JSON in `made`, so nothing stays on the server.
     """

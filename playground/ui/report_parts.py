@@ -35,7 +35,7 @@ PHASE_NAMES = {
     "decode": "Decode",
     "detokenize": "Detokenize",
 }
-"""The phases of a text's timing, as the page calls them."""
+"""The page's names for the phases of a text's timing."""
 PHASE_HINTS = {
     "queue": "waiting for other requests, or for a shape that is compiled in the background",
     "tokenize": "text to token numbers",
@@ -44,7 +44,7 @@ PHASE_HINTS = {
     "decode": "all further tokens",
     "detokenize": "token numbers to text",
 }
-"""What happens in them; prefill is another in each family."""
+"""Explanations of the phases; that of prefill depends on the family."""
 _RESTORING_HINTS = {
     "trace": "the graph is read from disk",
     "compile": "machine code is read from disk",

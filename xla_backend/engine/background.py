@@ -80,7 +80,7 @@ class Background:
         job: Callable[[Callable[[], None]], None],
         patience_s: float = math.inf,
     ) -> None:
-        """Queues a job; a job of that name that waits gets the shorter patience of both.
+        """Queues a job; a waiting job of that name gets the shorter patience of both.
 
         Args:
             name: identifies the job.

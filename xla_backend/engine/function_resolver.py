@@ -1,4 +1,4 @@
-"""`FunctionResolver`: which functions serve a request.
+"""`FunctionResolver`: chooses the functions that serve a request.
 
 Knows the rules of keys and reuse, and what is in memory, in the store and in the history. Must not
 know how functions are made (`function_maker`), nor what is generated with them.

@@ -29,7 +29,7 @@ class Matrix(NamedTuple):
         numbers: `[in, out]` float32, or tiles; see `tiles.Tiles`.
         number_format: of tiles; None if the matrix is small and XLA multiplies.
         inputs, outputs: the sizes `in` and `out`.
-        in_eight_bits: whether products round the other factor to 8 bits; only with blocks.
+        in_eight_bits: whether products round activations to 8 bits; only with blocks.
     """
 
     numbers: tf.Variable
@@ -163,7 +163,7 @@ def prepared(matrix: _Tiled, in_eight_bits: bool) -> _Tiled:
 
 
 def _prepare(number_format: str, in_eight_bits: bool, *, has_parts: bool = False) -> bool:
-    """Starts compiling a product; returns whether it rounds the other factor to 8 bits."""
+    """Starts compiling a product; returns whether it rounds activations to 8 bits."""
     in_eight_bits = in_eight_bits and number_format in FORMATS
     product.prepare(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
     return in_eight_bits

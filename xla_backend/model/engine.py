@@ -130,8 +130,8 @@ class Engine:
         if isinstance(model, PooledModel) and handler.is_possible():
             assert model.context_length is not None, "decoder-only models have one"
             self._pool = PoolDecoder(model, selection, model.context_length)
-        saved = GrammarStore(compiler.store) if compiler.store else None
-        self.grammars = Grammars(self._vocabulary, saved)
+        tables = GrammarStore(compiler.store) if compiler.store else None
+        self.grammars = Grammars(self._vocabulary, tables)
         self.functions = FunctionBuilder(self._decoder, self._pool, self.identity, compiler)
 
     @property

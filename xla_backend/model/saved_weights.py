@@ -1,4 +1,4 @@
-"""`SavedWeights`: a model's weights on disk as they lie in memory, mapped at the next start.
+"""`SavedWeights`: a model's weights on disk in their memory layout, mapped at the next start.
 
 Knows the file, its name and how it is checked. Must not know models, nor what an array means. A
 file has the arrays, at multiples of 64 bytes, then their names, places and sums as JSON. Processes
@@ -44,7 +44,7 @@ class SavedWeights:
     """A checked file.
 
     Attributes:
-        arrays: by name. Writable, as TensorFlow wants them, but nobody else sees what is written.
+        arrays: by name. Writable, as TensorFlow requires, but changes are private.
         facts: what else was saved.
     """
 
@@ -140,7 +140,7 @@ def save(store: Store, name: str, arrays: Mapping[str, np.ndarray], facts: dict[
 
 
 def _pieces(arrays: Iterable[np.ndarray]) -> Iterator[bytearray]:
-    """The arrays as they follow each other: a file is kept in large pages if it is written so."""
+    """The arrays in pieces of large pages, so that the file is cached in large pages."""
     piece = bytearray()
     for array in arrays:
         rest = array.reshape(-1).view(np.uint8).data

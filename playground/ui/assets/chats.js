@@ -9,12 +9,12 @@ function noteHere(changes) {
   Object.assign(here, changes);
   allowed(() => sessionStorage.setItem(CHAT_HERE, JSON.stringify(here)));
 }
-// What was sent is a draft again where no answer comes before the page is loaded anew.
+// A sent message becomes a draft again if the page is reloaded before its answer.
 const keepDraft = (draft) => noteHere({ draft });
 function sending(values, [text, salt]) {
-  // While an answer is written another question is refused, and stays a draft.
+  // While an answer is generated another question is refused, and stays a draft.
   if (!document.querySelector("#chat :is(.busy, .caret)")) noteHere({ sent: values[text] });
-  // The page's own field of the salt is filled in once it is loaded, and this may be before.
+  // The page's salt field is filled only after loading, which may be later.
   return values.map((value, at) => (at === salt ? visitorSalt : value));
 }
 const keptChat = (chat) => allowed(() => localStorage.getItem(CHAT + chat), null) ?? "";

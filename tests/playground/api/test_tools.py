@@ -107,12 +107,16 @@ def test_a_choice_says_what_the_answer_may_be(
                 "tools": [
                     {
                         "type": "function",
-                        "function": {"name": "f", "parameters": RECURSIVE, "strict": True},
+                        "function": {
+                            "name": "f",
+                            "parameters": {"properties": {"a": {"uniqueItems": True}}},
+                            "strict": True,
+                        },
                     }
                 ]
             },
             "tools",
-            "refers to itself",
+            "uniqueItems",
         ),
         (
             {

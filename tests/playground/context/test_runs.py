@@ -199,7 +199,6 @@ def test_an_error_ends_the_run_and_becomes_a_sentence(caplog: pytest.LogCaptureF
         assert runs.of("one") is run
     assert (ending.problem, runs.of("one")) == ("", None)
 
-    runs = Runs()
     with runs.reporting_errors() as ending:
         raise InvalidRequest("Ask for less.")
     assert ending.problem == "Ask for less."

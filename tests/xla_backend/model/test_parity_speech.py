@@ -49,7 +49,7 @@ def test_times_come_from_the_same_function(pair: Pair) -> None:
             str(pair.folder), (RATE, samples), GenerationOptions(max_new_tokens=NEW_TOKENS)
         )
         stream = pair.backend.submit_speech(dataclasses.replace(request, has_times=True))
-        (result := stream.read_all())
+        result = stream.read_all()
         times = [time for each in result.segments for time in (each.start_s, each.end_s)]
         assert times == sorted(times) and times[0] >= 0 and times[-1] <= result.audio_s
         assert " ".join(each.text for each in result.segments)

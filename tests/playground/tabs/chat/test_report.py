@@ -55,7 +55,6 @@ def test_waiting_is_told_and_sets_no_scale() -> None:
     assert strip.count('class="chat-bar cut"') == 1
     assert strip.count("--share:1.000") == 2
 
-    timing = result().timing
     spans = (
         Span("queue", 0.0, 0.2),
         Span("prefill", 0.2, 0.02, tokens=1),

@@ -56,9 +56,7 @@ def test_a_first_call_says_what_making_the_function_took() -> None:
     assert "3.00 s of this went into tracing and compiling, once" in text
     assert "faster" not in text
 
-    text = words(report(Shown("Once", miss())))
     assert "End to end 3.20 s TTFT 3.10 s TPOT 50 ms Decode tokens/s 20" in text
-    text = words(report(Shown("Once", miss())))
     for part in ("Queue –", "Trace 1.00 s", "Compile 2.00 s", "Prefill 100 ms", "Decode 100"):
         assert part in text
     quick = Timing(trace_s=0.0002, compile_s=2.0, prefill_s=0.1, decode_s=0.1, total_s=2.2002)
