@@ -85,10 +85,25 @@ SIZES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 131072,
         "tie_word_embeddings": True,
     },
+    "LFM2.5-1.2B": {
+        "model_type": "lfm2",
+        "vocab_size": 65536,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "block_auto_adjust_ff_dim": False,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "full_attn_idxs": [2, 5, 8, 10, 12, 14],
+        "conv_L_cache": 3,
+        "rope_theta": 1e6,
+        "max_position_embeddings": 128000,
+        "tie_word_embeddings": True,
+    },
 }
 """Configurations of published models, by their names on the command line."""
 BLOCKS = "-Q4_K"
-"""Behind the name of a Llama in `SIZES`: as a GGUF file of random blocks."""
+"""Behind the name of a Llama or LFM2 in `SIZES`: as a GGUF file of random blocks."""
 GGUF_TYPES = ("Q8_0", "F16")
 """Forms of the packaged model that are made from its own, which is Q4_1."""
 # A token that no text holds: no program's text ends before the others'.
@@ -100,11 +115,14 @@ def folder(model: str) -> Path:
     """A checkpoint's folder: one of `SIZES`, also in `BLOCKS`, "124m", the packaged model or a
     bundled one."""
     made = WORK / model
-    if model.removesuffix(BLOCKS) in SIZES and model.endswith(BLOCKS):
-        if not list(made.glob("*.gguf")):
-            made.mkdir(parents=True, exist_ok=True)
-            _write_blocks(model.removesuffix(BLOCKS), made / "new")
-            (made / "new").rename(made / "model.gguf")
+    if model.endswith(BLOCKS):
+        path = _blocks_file(model)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            values = SIZES[model.removesuffix(BLOCKS)]
+            _save_tokenizer(made, values["vocab_size"])
+            _write_blocks(values, _new(made))
+            _new(made).rename(path)
         return made
     build = {GPT2_124M: _gpt2, PACKAGED_MODEL: _packaged}.get(model)
     if build is None and model not in SIZES:
@@ -119,7 +137,9 @@ def folder(model: str) -> Path:
 def served_name(model: str, weights: str) -> str:
     """What the engine knows a model as: the packaged one as it comes is not its folder, whose
     weights are float32 and can be rounded."""
-    return model if (model, weights) == (PACKAGED_MODEL, "auto") else str(folder(model))
+    if (model, weights) == (PACKAGED_MODEL, "auto"):
+        return model
+    return str(folder(model) if not model.endswith(BLOCKS) else _blocks_file(model))
 
 
 def is_random(model: str) -> bool:
@@ -156,30 +176,40 @@ def _sized(model: str, made: Path) -> dict[str, np.ndarray]:
     }
 
 
-def _write_blocks(model: str, path: Path) -> None:
-    """One of `SIZES` as a GGUF file, its matrices in random blocks of Q4_K."""
-    values, kind = SIZES[model], GGMLQuantizationType.Q4_K
-    config = AutoConfig.for_model(**values)
-    writer = GGUFWriter(path, "llama")
+def _blocks_file(model: str) -> Path:
+    return WORK / model / "gguf" / f"{BLOCKS[1:]}.gguf"
+
+
+def _write_blocks(values: dict[str, Any], path: Path) -> None:
+    """A configuration as a GGUF file, its matrices in random blocks of Q4_K."""
+    kind, config = GGMLQuantizationType.Q4_K, AutoConfig.for_model(**values)
+    kv_heads: int | list[int] = values["num_key_value_heads"]
+    writer = GGUFWriter(path, values["model_type"])
+    if "full_attn_idxs" in values:
+        layers = range(values["num_hidden_layers"])
+        kv_heads = [kv_heads if at in values["full_attn_idxs"] else 0 for at in layers]
+        writer.add_shortconv_l_cache(values["conv_L_cache"])
     writer.add_context_length(values["max_position_embeddings"])
     writer.add_embedding_length(values["hidden_size"])
     writer.add_block_count(values["num_hidden_layers"])
     writer.add_feed_forward_length(values["intermediate_size"])
     writer.add_head_count(values["num_attention_heads"])
-    writer.add_head_count_kv(values["num_key_value_heads"])
-    writer.add_key_length(values["head_dim"])
+    writer.add_head_count_kv(kv_heads)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(values["rope_theta"])
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(_entries(values["vocab_size"]))
-    writer.add_token_merges([])
+    writer.add_token_merges(["t h"])  # llama.cpp reads no file without any
     writer.add_eos_token_id(values["vocab_size"] - 1)
-    names = get_tensor_name_map(MODEL_ARCH.LLAMA, config.num_hidden_layers)
+    writer.add_vocab_size(values["vocab_size"])
+    architecture = MODEL_ARCH[values["model_type"].upper()]
+    names = get_tensor_name_map(architecture, config.num_hidden_layers)
     random, (block, size) = np.random.default_rng(0), GGML_QUANT_SIZES[kind]
     for name, shape in rotary_form.shapes(config):
-        named = names.get_name(name, try_suffixes=(".weight",))
-        if len(shape) == 1:
+        # LFM2 has its last norm under the name of one that others have after their embeddings.
+        named = names.get_name(name, try_suffixes=(".weight",)) or "token_embd_norm.weight"
+        if shape[-1] % block or len(shape) == 1:
             writer.add_tensor(named, np.ones(shape, np.float32))
             continue
         blocks = random.integers(0, 256, (shape[0], shape[1] // block, size), np.uint8)
@@ -294,7 +324,7 @@ def _save_tokenizer(made: Path, vocabulary_size: int) -> None:
 
 
 def _entries(vocabulary_size: int) -> list[str]:
-    """A byte-level vocabulary: the bytes, unused entries, the end of a text."""
-    entries = sorted(pre_tokenizers.ByteLevel.alphabet())
+    """A byte-level vocabulary: the bytes, a merge, unused entries, the end of a text."""
+    entries = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "th"]
     unused = [f"<unused{i}>" for i in range(len(entries), vocabulary_size - 1)]
     return [*entries, *unused, "<|endoftext|>"]

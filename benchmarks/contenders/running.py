@@ -53,7 +53,7 @@ ENGINE, LIMIT = "this engine", "reading the weights"
 CONTENDERS = (
     *(
         Contender(ENGINE, "own_engine", weights, OWN_PYTHON)
-        for weights in (FLOAT32, "bfloat16", "int8", "Q8_0", "Q4_1")
+        for weights in (FLOAT32, "bfloat16", "int8", "Q8_0", "Q4_1", "Q4_K")
     ),
     Contender(LIMIT, "memory_reader", python=OWN_PYTHON),
     Contender("compiled model.generate", "tensorflow_generate", python=OWN_PYTHON),
@@ -62,7 +62,7 @@ CONTENDERS = (
     Contender("CTranslate2", "ctranslate2_generate", "int8"),
     Contender("ONNX Runtime", "onnx_generate"),
     Contender("keras-hub", "keras_hub_generate"),
-    *(Contender("llama.cpp", "llama_cpp", weights) for weights in ("F16", "Q8_0", "Q4_1")),
+    *(Contender("llama.cpp", "llama_cpp", weights) for weights in ("F16", "Q8_0", "Q4_1", "Q4_K")),
 )
 
 
