@@ -89,10 +89,10 @@ def _weights(
         token_s = statistics.median(row.decode_s / (row.new_tokens - 1) for row in rows)
         read_s = model.weights_bytes / limits.read_bytes_s
         notes.append(f"a token takes {token_s / read_s:.1f} times as long as reading them")
-    formats = [
-        h.li[f"{name}: {', '.join(f'{form} {file_size(of)}' for form, of in sizes.items())}"]
-        for name, sizes in model.matrices.items()
-    ]
+    formats = []
+    for name, sizes in model.matrices.items():
+        of_each = ", ".join(f"{form} {file_size(size)}" for form, size in sizes.items())
+        formats.append(h.li[f"{name.replace('+', ' + ')}: {of_each}"])  # so that it can be broken
     return {
         "Weights": [
             with_note(file_size(model.weights_bytes), *notes),

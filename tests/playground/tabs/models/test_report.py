@@ -26,7 +26,7 @@ HEADINGS = "Model Architecture Download License Context"
 
 def test_the_list_says_what_each_takes_and_invents_no_times() -> None:
     bundled = ModelInfo("gpt2-stories", "decoder-only", "bundled", "", 256, model_type="gpt2")
-    matrices = {"mlp.up": {"Q8_0": 3_000_000}, "attn.qkv": {"Q4_0": 2_000_000, "Q5_0": 500_000}}
+    matrices = {"mlp.up": {"Q8_0": 3_000_000}, "attn.q+kv": {"Q4_0": 2_000_000, "Q5_0": 500_000}}
     bundled = replace(bundled, weights_bytes=5_500_000, rounded_bits=8, matrices=matrices)
     rows = (RowRun(16, 32, 0.1, 0.0310, 32, True), RowRun(16, 32, 0.1, 0.0, 1, True))
     past = {
@@ -45,7 +45,7 @@ def test_the_list_says_what_each_takes_and_invents_no_times() -> None:
         f"{HEADINGS} Weights Last run here "
         "gpt2-stories GPT-2 on this computer – 256 tokens 5.5 MB rounded to 8 bits "
         "a token takes 2.0 times as long as reading them Format by matrix mlp.up: Q8_0 3.0 MB "
-        "attn.qkv: Q4_0 2.0 MB, Q5_0 0.5 MB 82 ms "
+        "attn.q + kv: Q4_0 2.0 MB, Q5_0 0.5 MB 82 ms "
         "16 + 32 slots "
         "someone/thing Qwen3 1.5 GB &lt;b&gt;mit 2,048 tokens – – "
         "someone/thing Qwen3 on this computer &lt;b&gt;mit 2,048 tokens 1.6 GB –"
