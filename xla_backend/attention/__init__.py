@@ -1,1 +1,1 @@
-"""Attention and short convolutions over blocks of KV memory, as machine code that XLA calls."""
+"""Attention, short convolutions and rows' states over KV memory, as machine code that XLA calls."""
