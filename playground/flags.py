@@ -4,8 +4,6 @@ Knows the command line, the environment and which flags exclude each other. Must
 imports neither Gradio nor TensorFlow.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import os

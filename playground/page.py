@@ -4,13 +4,11 @@ Knows how modes are built and what `launch()` needs. Must not know which there a
 nor what is in one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 import htpy as h
@@ -34,13 +32,11 @@ from playground.tabs.inside.texts_route import texts_route
 from playground.ui import header
 from playground.ui.components import LATEST, QUIET, Updates, html
 from playground.ui.theme import ASSETS, css_variables, style_sheets, theme
+from xla_backend import ServedBackend
+from xla_backend.checkpoints.added_models import AddedModels
+from xla_backend.inspection.inspector import Inspector
 from xla_backend.openai_api.app import create_api
 from xla_backend.openai_api.outside import PATH, Outside
-
-if TYPE_CHECKING:
-    from xla_backend import ServedBackend
-    from xla_backend.checkpoints.added_models import AddedModels
-    from xla_backend.inspection.inspector import Inspector
 
 TITLE = "XLA Playground"
 FILES_KEPT_S = (3600, 24 * 3600)

@@ -4,8 +4,6 @@ Knows the modes and their order. Must not know what is in them. A new mode is on
 and one line here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Knows its header, and the errors for other files. Must not know its contents.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

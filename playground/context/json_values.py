@@ -3,8 +3,6 @@
 Knows types and bounds. Must not know what a value means.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainValidator

@@ -3,8 +3,6 @@
 Knows the numbers and their sentences. Must not know queues, components or the engine.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from playground.ui.quantities import count

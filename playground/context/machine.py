@@ -4,8 +4,6 @@ Knows the processor, the system and versions. Must not know paths, host names or
 description leaves the machine with every export.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import platform

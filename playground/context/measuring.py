@@ -4,19 +4,21 @@ Knows the engine's work in the background. Must not know what is measured, compo
 a run waits in the queue like any other, and while it runs nothing is compiled in the background.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from playground.context.page_context import PageContext
 from playground.context.runs import Occupation
-from xla_backend import CacheKey, EngineStatus, GenerationOptions, ModelUnavailable
+from xla_backend import (
+    CacheKey,
+    EngineStatus,
+    GenerationOptions,
+    ModelUnavailable,
+    Prompt,
+    ServedBackend,
+)
 from xla_backend.checkpoints.models import Registry
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from xla_backend import Prompt, ServedBackend
 
 TICK_S = 0.5
 """Seconds between checks whether the engine is idle."""

@@ -4,11 +4,9 @@ Knows which models this page offers and how an event enters the queue. Must not 
 how anything looks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
@@ -19,14 +17,18 @@ from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.components import notice
 from playground.ui.families import TEXT_FAMILIES, model_name
 from playground.ui.markup import quoted
-from xla_backend import GenerationOptions, Message, ModelInfo, ModelUnavailable, Prompt
+from xla_backend import (
+    GenerationOptions,
+    Message,
+    ModelInfo,
+    ModelUnavailable,
+    Prompt,
+    ServedBackend,
+)
+from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import folder_info
+from xla_backend.inspection.inspector import Inspector
 from xla_backend.rows.scheduler import MAX_AT_ONCE
-
-if TYPE_CHECKING:
-    from xla_backend import ServedBackend
-    from xla_backend.checkpoints.added_models import AddedModels
-    from xla_backend.inspection.inspector import Inspector
 
 ENGINE_QUEUE = "engine"
 """The `concurrency_id` of the events that run the engine."""

@@ -4,22 +4,18 @@ Knows the fields of a request and what their values mean. Must not know where th
 nor what is done with a request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import gradio as gr
 
 from playground.context.draft import Draft, messages_in, variables_in
+from playground.context.page_context import PageContext
 from playground.context.template import filled_in
 from playground.ui.components import Field, Updates
 from playground.ui.option_controls import NAMES, OptionControls, options_from, values_for
 from xla_backend import GenerationOptions, Message, Prompt
-
-if TYPE_CHECKING:
-    import gradio as gr
-
-    from playground.context.page_context import PageContext
 
 
 @dataclass(frozen=True)

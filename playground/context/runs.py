@@ -3,8 +3,6 @@
 Knows sessions and the engine's streams. Must not know components, HTML or the queue.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import threading
@@ -12,9 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from xla_backend import (
+    AnyBackend,
     AnyStream,
     AnyTextStream,
     BackendError,
@@ -29,9 +28,6 @@ from xla_backend import (
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
 from xla_backend.interface.timing import Span
-
-if TYPE_CHECKING:
-    from xla_backend import AnyBackend
 
 # More than twenty updates per second are not visible, but the browser would draw them all.
 BETWEEN_UPDATES_S = 0.05

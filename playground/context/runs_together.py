@@ -3,21 +3,16 @@
 Knows how they are sent and stopped. Must not know their contents, components or HTML.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from playground.context.runs import TextRun
+from playground.context.page_context import PageContext
+from playground.context.runs import Occupation, TextRun
 from xla_backend import EngineStatus, GenerationResult
 from xla_backend.interface.timing import Span
-
-if TYPE_CHECKING:
-    from playground.context.page_context import PageContext
-    from playground.context.runs import Occupation
 
 UPDATE_S = 0.5
 

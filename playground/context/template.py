@@ -3,8 +3,6 @@
 Knows how they are written. Must not know where values come from.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

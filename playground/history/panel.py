@@ -88,12 +88,11 @@ class HistoryPanel:
             **ui.QUIET,
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
         self.upload.upload(self._import, [self.upload, runs], changed, **ui.QUIET)
-        name = "xla-playground-runs"
-        for button, *file in (
-            (self.csv, _csv, f"{name}.csv", "text/csv;charset=utf-8"),
-            (self.json, _json, f"{name}.json", "application/json"),
+        for button, export, name, kind in (
+            (self.csv, _csv, "xla-playground-runs.csv", "text/csv;charset=utf-8"),
+            (self.json, _json, "xla-playground-runs.json", "application/json"),
         ):
-            ui.save_file(button, self._made, runs, self.notice, *file)
+            ui.save_file(button, self._made, runs, self.notice, export, name, kind)
 
     def _changed(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records; `message` is a notice in HTML."""

@@ -4,8 +4,6 @@ Knows scales, ticks and marks. Must not know what was measured. Drawn with eleme
 instead of SVG, so that text keeps its size on a narrow screen.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Knows Gradio, words and the order of the list. Must not know the engine.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

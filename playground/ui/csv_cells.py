@@ -4,8 +4,6 @@ Knows which cells spreadsheets treat as formulas, and how to write and read tabl
 know what the cells mean.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Sequence

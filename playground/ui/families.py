@@ -3,8 +3,6 @@
 Knows words and the order of drawing. Must not know components, nor how a family works.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 

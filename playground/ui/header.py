@@ -4,8 +4,6 @@ Knows words and HTML. `assets/page.js` and `assets/views.js` implement keys and 
 of terms is a popover, which the browser opens and closes by itself.
 """
 
-from __future__ import annotations
-
 import htpy as h
 from markupsafe import Markup
 

@@ -4,20 +4,16 @@ Knows HTML as text and Markdown. Must not know what the text means. Reports are 
 elements, which escape every string; `rendered` makes text of them.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 import htpy as h
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
 from markupsafe import Markup
-
-if TYPE_CHECKING:
-    from markdown_it.renderer import RendererHTML
-    from markdown_it.token import Token
 
 P = ParamSpec("P")
 

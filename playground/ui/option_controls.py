@@ -4,8 +4,6 @@ Knows one control for each option, when an option has no effect, and which seed 
 know what is done with the options.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

@@ -3,8 +3,6 @@
 Knows words. Colours are the style sheet's, under the class `outcome-<value>`.
 """
 
-from __future__ import annotations
-
 import htpy as h
 
 from playground.ui.quantities import count

@@ -3,8 +3,6 @@
 Knows the words for a `Prediction`. Must not know how it is made.
 """
 
-from __future__ import annotations
-
 import htpy as h
 
 from playground.ui.families import CONTINUING, Family

@@ -3,8 +3,6 @@
 Knows significant digits and which unit is easiest to read. Must not know what was measured.
 """
 
-from __future__ import annotations
-
 
 def seconds(value: float) -> str:
     """A duration: three significant digits at most, milliseconds below a second."""

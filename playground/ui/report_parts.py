@@ -4,8 +4,6 @@ Knows how measured times and compiled shapes are drawn. Must not know whose resu
 is `tabs.generate.report`'s, a recording's `tabs.speech.report`'s.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote

@@ -3,8 +3,6 @@
 Knows the form of a table and the words for `CacheEntry` values. Must not know the engine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import htpy as h

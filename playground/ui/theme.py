@@ -4,8 +4,6 @@ Knows colours, type and spacing, in light and dark. Must not know contents. The 
 and not in the style sheet so that a test can compute every contrast ratio.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gradio as gr

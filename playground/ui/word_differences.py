@@ -3,8 +3,6 @@
 Knows words and the fewest edits between two lists of them. Must not know where the texts are from.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

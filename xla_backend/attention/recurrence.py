@@ -63,12 +63,12 @@ class Heads(NamedTuple):
     """Sizes.
 
     Attributes:
-        count: of heads. key_heads: divides it.
+        total: of heads. key_heads: divides it.
         keys, values: numbers of a key and of a value; multiples of 4 and of 16.
         alternate: whether heads have the heads of keys in turn, instead of neighbours one.
     """
 
-    count: int
+    total: int
     key_heads: int
     keys: int
     values: int
@@ -78,12 +78,12 @@ class Heads(NamedTuple):
         """The head of keys and queries of a head."""
         if self.alternate:
             return head % self.key_heads
-        return head // (self.count // self.key_heads)
+        return head // (self.total // self.key_heads)
 
     @property
     def line(self) -> int:
         """Numbers of a token: queries and keys of all heads, values, then g and b."""
-        return 2 * self.key_heads * self.keys + self.count * (self.values + 2)
+        return 2 * self.key_heads * self.keys + self.total * (self.values + 2)
 
     @property
     def row_bytes(self) -> int:
@@ -93,7 +93,7 @@ class Heads(NamedTuple):
         the lines of recent tokens.
         """
         matrix = 4 * self.keys * self.values + 8
-        return -(-(self.count * matrix + 4 * RECENT * self.line) // 64) * 64
+        return -(-(self.total * matrix + 4 * RECENT * self.line) // 64) * 64
 
 
 def prepare() -> None:
@@ -124,12 +124,12 @@ def advance(
         corrects: c.
 
     Returns:
-        `[T, heads.count * heads.values]` float32, NaN without a token.
+        `[T, heads.total * heads.values]` float32, NaN without a token.
     """
     handler.wait_until_ready()
     form = tf.constant([*heads, corrects], tf.int64)
     operands = [lines, places, blocks, layer, form]
-    columns = heads.count * heads.values
+    columns = heads.total * heads.values
     return foreign_calls.call(NAME, operands, columns, has_side_effect=True)
 
 

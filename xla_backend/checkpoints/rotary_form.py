@@ -698,9 +698,9 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Callable[[Any], A
         has_gates = part == "self_attn.q_proj" and form.gates == "number"
         if has_gates and isinstance(mixer, Attention):
             # Of each head first the query, then its gates.
-            rows = np.arange(2 * form.heads * mixer.head_size).reshape(form.heads, 2, -1)
+            both = np.arange(2 * form.heads * mixer.head_size).reshape(form.heads, 2, -1)
             for number, own in enumerate("qg"):
-                yield f"{at}self_attn.{own}_proj{leaf}", itemgetter(rows[:, number].reshape(-1))
+                yield f"{at}self_attn.{own}_proj{leaf}", itemgetter(both[:, number].reshape(-1))
             return
         if part not in _STACKED or not place or int(place) >= len(form.layers):
             each = own_names.get(part) or ".".join(own_names.get(x, x) for x in part.split("."))

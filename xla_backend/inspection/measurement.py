@@ -5,12 +5,17 @@ Knows what the numbers mean. Must not know how they are measured.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from xla_backend.inspection.inspection import FunctionInside, KernelInside
+
+LIMITS_FILE = "machine.json"
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,13 @@ class MachineLimits:
 
     read_bytes_s: float
     flops_s: float
+
+    @classmethod
+    def read(cls, folder: Path) -> MachineLimits | None:
+        """The best values so far, from the store's folder; None before the first measurement."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return cls(**json.loads((folder / LIMITS_FILE).read_text()))
+        return None
 
     def shortest_s(self, flops: float, bytes: float) -> float:
         """The shortest time for this work: the longer one of computing and reading."""
@@ -64,6 +76,7 @@ class Measurement:
             called alone.
         load: CPU load while measuring, including this program.
         took_s: seconds of the whole measurement, with loading the model.
+        matrices: see `ModelInfo`.
     """
 
     token_s: float
@@ -74,6 +87,17 @@ class Measurement:
     load: float
     took_s: float
     ways: Mapping[str, WayOfALayer] = field(default_factory=dict)
+    matrices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def matrices_bytes(self) -> int:
+        """Bytes of all matrices."""
+        return sum(sum(of.values()) for of in self.matrices.values())
+
+    @property
+    def over_reading(self) -> float:
+        """A token's time over the time to read all matrices once."""
+        return self.token_s / max(self.matrices_bytes / self.limits.read_bytes_s, 1e-9)
 
     @property
     def kernels_s(self) -> float:

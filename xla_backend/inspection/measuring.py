@@ -30,7 +30,7 @@ from xla_backend.compilation.store import Store, write_whole
 from xla_backend.engine.backend import Backend
 from xla_backend.inspection import layer_ways
 from xla_backend.inspection.hlo import reading
-from xla_backend.inspection.measurement import MachineLimits, Measurement
+from xla_backend.inspection.measurement import LIMITS_FILE, MachineLimits, Measurement
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.model import sampling
@@ -39,7 +39,6 @@ from xla_backend.model.engine import Engine
 from xla_backend.model.families.model import Model
 from xla_backend.model.functions import KeyFunctions, PaddedFunctions
 
-FILE_NAME = "machine.json"
 READ_BYTES = 256 * 2**20
 """Larger than any cache."""
 WIDTH = 1536
@@ -97,6 +96,7 @@ def measure(
         ways=layer_ways.compare(engine, key, inside, kernel_s),
         load=os.getloadavg()[0],
         took_s=time.perf_counter() - start,
+        matrices=engine.info.matrices,
     )
 
 
@@ -190,14 +190,12 @@ def machine_limits(folder: Path) -> MachineLimits:
         folder: of the store, where the best values are saved.
     """
     now = MachineLimits(_read_bytes_s(), _flops_s())
-    best = now
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        before = MachineLimits(**json.loads((folder / FILE_NAME).read_text()))
-        best = MachineLimits(
-            max(before.read_bytes_s, now.read_bytes_s), max(before.flops_s, now.flops_s)
-        )
+    before = MachineLimits.read(folder) or now
+    best = MachineLimits(
+        max(before.read_bytes_s, now.read_bytes_s), max(before.flops_s, now.flops_s)
+    )
     with contextlib.suppress(OSError):
-        write_whole(folder / FILE_NAME, json.dumps(dataclasses.asdict(best)).encode())
+        write_whole(folder / LIMITS_FILE, json.dumps(dataclasses.asdict(best)).encode())
     return best
 
 

@@ -83,6 +83,14 @@ def _measured(decode: FunctionInside, measured: Measurement) -> list[str]:
         f"{amount(limits.flops_s, 'FLOP')}/s; a token takes {measured.distance(decode):.2f} times "
         "as long as that allows",
     ]
+    if measured.matrices:
+        rows.append(
+            f"  matrices {amount(measured.matrices_bytes, 'B')}; a token takes "
+            f"{measured.over_reading:.2f} times as long as reading them once at best"
+        )
+    for name, formats in measured.matrices.items():
+        sizes = ", ".join(f"{form} {amount(size, 'B')}" for form, size in formats.items())
+        rows.append(f"    {name:<34} {sizes}")
     seconds: dict[str, float] = {}
     for kernel in decode.kernels:
         took_s = measured.kernel_s.get(kernel.name, 0.0)

@@ -463,6 +463,8 @@ class ModelInfo:
         weights_bytes: size of its weights in memory; None before it is loaded.
         rounded_bits: to how many bits its weights were rounded; None if they are as stored, or it
             is not loaded.
+        matrices: bytes of its matrices in memory by format, by the name that they share in all
+            layers: {"mlp.down_proj": {"Q6_K": 8_000_000}}; empty before it is loaded.
         sampling: the sampling options that its makers recommend, from its generation_config.json
             or its card.
     """
@@ -487,6 +489,7 @@ class ModelInfo:
     stored_bytes: int | None = None
     weights_bytes: int | None = None
     rounded_bits: int | None = None
+    matrices: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict, hash=False)
     sampling: dict[str, float] = dataclasses.field(default_factory=dict, hash=False)
 
 

@@ -105,6 +105,7 @@ class Engine:
             ),
             weights_bytes=weights.bytes,
             rounded_bits=weights.rounded_bits,
+            matrices=weights.matrices(),
         )
         self.context_length = model.context_length
         self.identity = naming.identity(

@@ -187,8 +187,10 @@ def _mapped(file: IO[bytes], size: int) -> np.ndarray:
 
 def _in_large_pages(address: int) -> int:
     """Bytes of the mapping around an address that are mapped by large pages of a file."""
-    is_inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
+    is_inside, lines = False, []
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+    for line in lines:
         head, _, rest = line.partition(" ")
         first, dash, last = head.partition("-")
         if dash:

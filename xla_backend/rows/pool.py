@@ -148,36 +148,54 @@ class Pool:
         Raises:
             OutOfBlocks: there is no room for its state; nothing has changed.
         """
-        if self.memory.state_bytes:
-            row.state = self.memory.take_state()
         path: list[Node] = []
         partial: Node | None = None
         count = 0
         if row.salt:
             silent = len(row.token_ids) - row.tail
             path, partial, count = self.prefixes.match(row.salt, row.token_ids[:silent])
-        if row.state and (resumed := partial or (path[-1] if path else None)):
-            self.memory.state(row.state)[:] = self.memory.state(resumed.state)
-        for node in path:
-            node.users += 1
+        used = path if partial is None else [*path, partial]
+        for node in used:
+            node.users += 1  # must not be evicted to make room for copies
         row.path, row.addresses = path, [node.address for node in path]
         row.in_memory = len(path) * BLOCK
-        if partial is not None:
-            partial.users += 1  # must not be evicted to make room for its copy
-            try:
-                row.addresses.append(self.memory.copy(partial.address))
-                row.in_memory += count
-            except OutOfBlocks:  # without a copy these tokens are read again
-                if row.state:  # which is that behind them: all are
-                    for node in path:
-                        node.users -= 1
-                    row.path, row.addresses, row.in_memory = [], [], 0
-            finally:
+        try:
+            self._copy(row, used, count)
+        finally:
+            if partial is not None:
                 partial.users -= 1
         if not row.generated:
             row.reused = row.in_memory
-            used = path if partial is None else [*path, partial]
             row.is_restored = any(node.is_restored for node in used)
+
+    def _copy(self, row: Row, used: list[Node], count: int) -> None:
+        """Copies what other rows have, too, and a new one changes: a state, a block in part.
+
+        Args:
+            row: has the full blocks.
+            used: their nodes, and that of the block in part.
+            count: how many tokens of that one are used; 0 if there is none.
+        """
+        resumes = True
+        if self.memory.state_bytes:
+            try:
+                row.state = self.memory.take_state()
+            except OutOfBlocks:
+                self._release(row)
+                raise
+            resumes = bool(used and used[-1].state)  # it may have made room
+        if resumes and row.state:
+            self.memory.state(row.state)[:] = self.memory.state(used[-1].state)
+        if resumes and count:
+            try:
+                row.addresses.append(self.memory.copy(used[-1].address))
+                row.in_memory += count
+            except OutOfBlocks:  # these tokens are read again; with a state, all are
+                resumes = not row.state
+        if not resumes:
+            for node in row.path:
+                node.users -= 1
+            row.path, row.addresses, row.in_memory = [], [], 0
 
     def read(self, rows: Sequence[Row], functions: PoolFunctions) -> None:
         """Reads the next chunk that is not in memory, of one row or of several rows side by side.

@@ -52,7 +52,11 @@ class Figures:
     @classmethod
     def of(cls, result: GenerationResult, reuses: bool, left_out: int) -> Figures:
         """The figures of a result."""
-        own = {"reuses": reuses, "left_out": left_out, "waited_s": result.ttft_queue_s}
+        own: dict[str, Any] = {
+            "reuses": reuses,
+            "left_out": left_out,
+            "waited_s": result.ttft_queue_s,
+        }
         same = [each.name for each in fields(cls) if each.name not in own]
         return cls(**own, **{name: getattr(result, name) for name in same})
 

@@ -98,11 +98,11 @@ class Shelf:
         )
         for event in (started, opened, deleted, undone, brought, renamed, followed):
             self.keep_after(event)
-        for button, *file in (
+        for button, export, name, kind in (
             (self._markdown, _markdown, "chat.md", "text/markdown;charset=utf-8"),
             (self._json, _json, "chat.json", "application/json"),
         ):
-            ui.save_file(button, self._made, self.opened, self.notice, *file)
+            ui.save_file(button, self._made, self.opened, self.notice, export, name, kind)
 
     def keep_after(self, event: gr.events.Dependency) -> None:
         """Saves the open conversation in the browser, and updates the list."""

@@ -121,7 +121,8 @@ class RetraceDoctor:
     def _connect(self) -> None:
         radios = [radio for calls in self._calls.values() for call in calls for radio in call]
         parts: list[ui.Field] = [self.function, self.jit_compile, self.any_rows, self.file, *radios]
-        question, changes = {*parts}, [part.change for part in parts]
+        question: set[gr.blocks.Block] = {*parts}
+        changes = [part.change for part in parts]
         ui.empty_on_change(self.notice, changes)
         gr.on(
             [self._page.in_sight["functions"].click, *changes],

@@ -3,6 +3,7 @@
 Knows how `ModelInfo` and runs of the past read. Must not know the engine or components.
 """
 
+import statistics
 from collections.abc import Sequence
 
 import htpy as h
@@ -15,6 +16,7 @@ from playground.ui.quantities import file_size, seconds
 from playground.ui.report_parts import downloading
 from playground.ui.tables import sheet
 from xla_backend import CacheKey, ModelInfo
+from xla_backend.inspection.measurement import MachineLimits
 from xla_backend.interface.results import KeyHistory, Past
 
 _HEADINGS = ("Model", "Architecture", "Download", "License", "Context", "Weights", "Last run here")
@@ -22,11 +24,14 @@ _DASH = "–"
 
 
 @rendered
-def models_sheet(models: Sequence[ModelInfo], past: Past) -> h.Node:
-    """All models as an HTML table."""
-    rows = [
-        _values(model) | _weights(model) | _last_run(past.get(model.name, {})) for model in models
-    ]
+def models_sheet(
+    models: Sequence[ModelInfo], past: Past, limits: MachineLimits | None = None
+) -> h.Node:
+    """All models as an HTML table; `limits` of this machine if they were measured."""
+    rows = []
+    for model in models:
+        history = past.get(model.name, {})
+        rows.append(_values(model) | _weights(model, history, limits) | _last_run(history))
     return sheet(_HEADINGS, [row.values() for row in rows])
 
 
@@ -69,12 +74,31 @@ def _values(model: ModelInfo) -> dict[str, h.Node]:
     }
 
 
-def _weights(model: ModelInfo) -> dict[str, h.Node]:
-    """What the weights of a loaded model take in memory."""
+def _weights(
+    model: ModelInfo, history: dict[CacheKey, KeyHistory], limits: MachineLimits | None
+) -> dict[str, h.Node]:
+    """What the weights of a loaded model take in memory, and how near a token is to reading them.
+
+    A token reads every weight once, so no token can take less than that.
+    """
     if model.weights_bytes is None:
         return {"Weights": _DASH}
-    rounded = f"rounded to {model.rounded_bits} bits" if model.rounded_bits else ""
-    return {"Weights": with_note(file_size(model.weights_bytes), rounded)}
+    notes = [f"rounded to {model.rounded_bits} bits"] if model.rounded_bits else []
+    rows = [row for each in history.values() for row in each.rows if row.new_tokens > 1]
+    if rows and limits is not None:
+        token_s = statistics.median(row.decode_s / (row.new_tokens - 1) for row in rows)
+        read_s = model.weights_bytes / limits.read_bytes_s
+        notes.append(f"a token takes {token_s / read_s:.1f} times as long as reading them")
+    formats = [
+        h.li[f"{name}: {', '.join(f'{form} {file_size(of)}' for form, of in sizes.items())}"]
+        for name, sizes in model.matrices.items()
+    ]
+    return {
+        "Weights": [
+            with_note(file_size(model.weights_bytes), *notes),
+            formats and h.details[h.summary["Format by matrix"], h.ul[formats]],
+        ]
+    }
 
 
 def _last_run(past: dict[CacheKey, KeyHistory]) -> dict[str, h.Node]:

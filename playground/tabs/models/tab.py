@@ -17,6 +17,7 @@ from playground.ui import components as ui
 from xla_backend import BackendError, ModelInfo
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import candidate
+from xla_backend.inspection.measurement import MachineLimits
 
 
 class ModelsTab:
@@ -104,7 +105,9 @@ class ModelsTab:
     def _look(self, sent: int | None) -> ui.Updates | dict[Any, Any]:
         """The list and the progress, sent only if something changed."""
         models = [*self._page.models(), *self._page.speech_models()]
-        sheet = models_sheet(models, self._page.backend.past())
+        inspector = self._page.inspector
+        limits = None if inspector is None else MachineLimits.read(inspector.store.root)
+        sheet = models_sheet(models, self._page.backend.past(), limits)
         progress = self._adding.progress if self._page.added is not None else None
         new = hash((sheet, progress))
         if new == sent:

@@ -19,7 +19,7 @@ class Rows:
         generator = np.random.default_rng(1)
         self._heads, self._corrects = heads, corrects
         self._lines = generator.standard_normal((ROWS, LENGTH, heads.line), np.float32) / 3
-        self._lines[..., -2 * heads.count :] = generator.random((ROWS, LENGTH, 2 * heads.count))
+        self._lines[..., -2 * heads.total :] = generator.random((ROWS, LENGTH, 2 * heads.total))
         self._states = np.full((ROWS, 64 + heads.row_bytes // 4), np.nan, np.float32)
         self._expected = np.stack([self._read(lines.astype(np.float64)) for lines in self._lines])
         recurrence.prepare()
@@ -32,11 +32,11 @@ class Rows:
     def _read(self, lines: np.ndarray) -> np.ndarray:
         """What the tokens of a row read, `[tokens, heads * values]`."""
         of = self._heads
-        keys, values = of.key_heads * of.keys, of.count * of.values
-        q, k, v, decay, share = np.split(lines, np.cumsum([keys, keys, values, of.count]), axis=1)
+        keys, values = of.key_heads * of.keys, of.total * of.values
+        q, k, v, decay, share = np.split(lines, np.cumsum([keys, keys, values, of.total]), axis=1)
         found = []
-        for head in range(of.count):
-            group = head % of.key_heads if of.alternate else head * of.key_heads // of.count
+        for head in range(of.total):
+            group = head % of.key_heads if of.alternate else head * of.key_heads // of.total
             own = slice(group * of.keys, (group + 1) * of.keys)
             state = np.zeros((of.keys, of.values))
             for at in range(len(lines)):
@@ -46,7 +46,7 @@ class Rows:
                 )
                 state += np.outer(k[at, own], share[at, head] * change)
                 found.append(q[at, own] @ state)
-        found = np.stack(found).reshape(of.count, len(lines), of.values)
+        found = np.stack(found).reshape(of.total, len(lines), of.values)
         return found.transpose(1, 0, 2).reshape(len(lines), values)
 
     def check(self, tokens: list[tuple[int, int]]) -> np.ndarray:

@@ -162,6 +162,8 @@ def test_a_token_is_measured(
     ways = measured.ways
     assert set(ways) == {"eager", "graph", "xla"}
     assert ways["xla"].kernels < ways["eager"].kernels
+    assert measured.over_reading > 0
+    assert {form for formats in measured.matrices.values() for form in formats} == {"float32"}
     assert inspector.measured(identity, KEY) == measured
     assert Measurement.from_json(measured.to_json()) == measured
 

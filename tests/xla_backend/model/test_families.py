@@ -23,6 +23,7 @@ FORMS: dict[str, Callable[[Path], Path]] = {
 OTHER_FORMS = {
     "experts": lambda folder: checkpoints.rotary(folder, "qwen3_moe", hidden_size=64),
     "lfm2": lambda folder: checkpoints.rotary(folder, "lfm2", hidden_size=64),
+    "states": lambda folder: checkpoints.rotary(folder, "qwen3_5_text"),
 }
 
 
@@ -56,6 +57,11 @@ def test_saved_weights_make_the_same_model_without_the_checkpoint(
     again = families.build(config, read_again, **sizes)
     assert (read_again.bytes, read_again.rounded_bits) == (read.bytes, read.rounded_bits)
     assert list(again.variables) == list(model.variables)
+    matrices = read.matrices()
+    assert read_again.matrices() == matrices
+    assert sum(sum(of.values()) for of in matrices.values()) > 0.5 * read.bytes
+    if form == "lfm2":
+        assert [*matrices["self_attn.q_proj+k_proj+v_proj"]] == ["Q8_0"]
     for name, variable in model.variables.items():
         assert again.variables[name].dtype == variable.dtype
         tf.debugging.assert_equal(again.variables[name], variable)

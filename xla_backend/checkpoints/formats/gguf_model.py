@@ -335,7 +335,7 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
         stem, _, leaf = name.rpartition(".")
         at, _, part = stem.rpartition(".")
         if architecture == "qwen35":
-            if (number := name.split(".")[1]).isdecimal() and int(number) >= layers:
+            if (layer := name.split(".")[1]).isdecimal() and int(layer) >= layers:
                 continue
             if leaf == "ssm_a":  # -exp(A_log)
                 yield _name(file, architecture, name), np.log(-file.read(name))

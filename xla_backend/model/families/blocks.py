@@ -20,7 +20,7 @@ and for attention another text is H more heads.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import ml_dtypes
@@ -479,7 +479,7 @@ def _saved(
     def find(self: WeightReader, *names: _Names.args, **more: _Names.kwargs) -> _Made:
         key = f"{make.__name__} {names[0]}"
         if self.saved is not None:
-            return cast("_Made", self._rebuilt(self.saved.facts["made"][key]))
+            return cast("_Made", self._rebuilt(self.made[key]))
         made = make(self, *names, **more)
         self.made[key] = self._described(made)
         return made
@@ -524,7 +524,7 @@ class WeightReader:
         self.rounded_bits: int | None = None if saved is None else saved.facts["rounded_bits"]
         self.variables: dict[str, tf.Variable] = {}
         self.memory: dict[str, np.ndarray] = {}
-        self.made: dict[str, Any] = {}
+        self.made: dict[str, Any] = {} if saved is None else saved.facts["made"]
 
     def __contains__(self, name: str) -> bool:
         return name in (self._arrays if self.saved is None else self.saved.arrays)
@@ -613,6 +613,14 @@ class WeightReader:
             return embedding
         return self.matrix("lm_head.weight")
 
+    def matrices(self) -> dict[str, dict[str, int]]:
+        """See `ModelInfo`."""
+        found: dict[str, dict[str, int]] = {}
+        for name, form in _formats(list(self.made.values())):
+            of_all = found.setdefault(_shared_name(name), {})
+            of_all[form] = of_all.get(form, 0) + self.memory[name].nbytes
+        return found
+
     def _take(self, name: str) -> Weights:
         if name not in self._arrays:
             raise ModelUnavailable(
@@ -680,4 +688,25 @@ class WeightReader:
             return Stacked(tuple(fields))
         if kind == "Linear":
             return Linear(*fields)
-        return prepared((Matrix if kind == "Matrix" else Parts)(*fields), self._in_eight_bits)
+        if kind == "Matrix":
+            return prepared(Matrix(*fields), self._in_eight_bits)
+        return prepared(Parts(*fields), self._in_eight_bits)
+
+
+def _formats(described: Any) -> Iterator[tuple[str, str]]:
+    """The variable and the format of each matrix in a nest as JSON."""
+    if isinstance(described, list):
+        if described[0] in ("Matrix", "Parts"):
+            yield described[1]["name"], described[2] or "float32"
+        else:
+            for each in described:
+                yield from _formats(each)
+
+
+def _shared_name(name: str) -> str:
+    """A matrix's name without its layer: `self_attn.q_proj+k_proj+v_proj`."""
+    parts = [
+        [level for level in part.split(".") if not level.isdigit() and level != "weight"]
+        for part in name.split("+")
+    ]
+    return "+".join([".".join(parts[0][-2:]), *(part[-1] for part in parts[1:])])

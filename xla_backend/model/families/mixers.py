@@ -418,13 +418,13 @@ class DeltaRule(NamedTuple):
         self, projected: tf.Tensor, inputs: int, of: Heads
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """The input of the convolution, gates of what is read, factors of each head."""
-        sizes = [inputs, of.count * of.values, 2 * of.count]
+        sizes = [inputs, of.total * of.values, 2 * of.total]
         return tuple(tf.split(projected, sizes, axis=-1))
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
         """See `recurrence.advance`."""
         mixed, keys = self.activation(mixed), of.key_heads * of.keys
-        q, k, v = tf.split(mixed, [keys, keys, of.count * of.values], axis=-1)
+        q, k, v = tf.split(mixed, [keys, keys, of.total * of.values], axis=-1)
 
         def normed(y: tf.Tensor) -> tf.Tensor:
             y = tf.reshape(y, [-1, of.key_heads, of.keys])
@@ -437,8 +437,8 @@ class DeltaRule(NamedTuple):
 
     def finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor, of: Heads) -> tf.Tensor:
         """What is projected: `[positions, heads * values]`."""
-        read = self.norm(tf.reshape(read, [-1, of.count, of.values]))
-        return tf.reshape(read, [-1, of.count * of.values]) * self.activation(gate)
+        read = self.norm(tf.reshape(read, [-1, of.total, of.values]))
+        return tf.reshape(read, [-1, of.total * of.values]) * self.activation(gate)
 
 
 class Mamba(NamedTuple):
@@ -463,19 +463,19 @@ class Mamba(NamedTuple):
         self, projected: tf.Tensor, inputs: int, of: Heads
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """See `DeltaRule.split`."""
-        gate, given, step = tf.split(projected, [of.count * of.values, inputs, of.count], axis=-1)
+        gate, given, step = tf.split(projected, [of.total * of.values, inputs, of.total], axis=-1)
         return given, gate, step
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
         """See `recurrence.advance`."""
         keys = of.key_heads * of.keys
-        v, k, q = tf.split(self.activation(mixed), [of.count * of.values, keys, keys], axis=-1)
+        v, k, q = tf.split(self.activation(mixed), [of.total * of.values, keys, keys], axis=-1)
         step = tf.math.softplus(factors + self.step_bias)
         return tf.concat([q, k, v, tf.exp(-self.decays * step), step], axis=-1)
 
     def finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor, of: Heads) -> tf.Tensor:
         """See `DeltaRule.finish`."""
-        width, begin = of.count * of.values, 2 * of.key_heads * of.keys
+        width, begin = of.total * of.values, 2 * of.key_heads * of.keys
         read += lines[:, begin : begin + width] * tf.repeat(self.skip, of.values)
         read *= self.activation(gate)
         if self.scale is None:
@@ -515,7 +515,7 @@ class State(NamedTuple):
     def empty(self, batch_size: int, num_beams: int, length: int) -> Recurrent:
         """See `Mixer.empty`."""
         inputs = tf.zeros([batch_size, length, num_beams, self.taps.weights.shape[1]])
-        numbers = self.heads.count * self.heads.keys * self.heads.values
+        numbers = self.heads.total * self.heads.keys * self.heads.values
         return Recurrent(inputs, tf.zeros([batch_size, 1, num_beams, numbers]))
 
     def prefill(
@@ -535,8 +535,8 @@ class State(NamedTuple):
             state, now = self._taken(state, blocks.row(lines, at))
             return at + 1, state, blocks.dynamic_update_slice(read, now, tf.stack([at, 0]))
 
-        state = tf.zeros([1, of.count, of.keys, of.values])
-        read = tf.zeros([length, of.count * of.values])
+        state = tf.zeros([1, of.total, of.keys, of.values])
+        read = tf.zeros([length, of.total * of.values])
         _, state, read = tf.while_loop(lambda at, *_: at < length, take, (0, state, read))
         if only_last:
             read, lines, gate = read[-1, None], lines[-1, None], gate[-1, None]
@@ -574,7 +574,7 @@ class State(NamedTuple):
         index, of = visible[0], self.heads
         before = _own(cached.state[:, 0], index - 1, visible)
         before = tf.where(index > 0, before, prompt.state[None])
-        before = tf.reshape(before, [-1, of.count, of.keys, of.values])
+        before = tf.reshape(before, [-1, of.total, of.keys, of.values])
         lines = self.rule.lines(mixed, factors, of)
         state, read = self._taken(before, lines)
         current = (_by_beam(y, cached.inputs) for y in (given, tf.reshape(state, [x.shape[0], -1])))
@@ -586,19 +586,19 @@ class State(NamedTuple):
     def _taken(self, state: tf.Tensor, lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """A token each for states, `[n, heads, keys, values]`, and what it reads."""
         of = self.heads
-        sizes = [of.key_heads * of.keys] * 2 + [of.count * of.values, of.count, of.count]
+        sizes = [of.key_heads * of.keys] * 2 + [of.total * of.values, of.total, of.total]
         q, k, v, decay, share = tf.split(lines, sizes, axis=-1)
-        keys = [of.key_head(head) for head in range(of.count)]
+        keys = [of.key_head(head) for head in range(of.total)]
         q, k = (
             tf.gather(tf.reshape(y, [-1, of.key_heads, of.keys, 1]), keys, axis=1) for y in (q, k)
         )
         state *= decay[..., None, None]
-        change = tf.reshape(v, [-1, of.count, of.values])
+        change = tf.reshape(v, [-1, of.total, of.values])
         if self.rule.corrects:
             change -= tf.reduce_sum(state * k, axis=2)
         state += k * (change * share[..., None])[:, :, None]
         read = tf.reduce_sum(state * q, axis=2)
-        return state, tf.reshape(read, [-1, of.count * of.values])
+        return state, tf.reshape(read, [-1, of.total * of.values])
 
     def _finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
         """`[positions, heads * values] -> [positions, E]`."""

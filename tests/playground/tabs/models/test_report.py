@@ -8,7 +8,8 @@ from playground.tabs.models.adding import AddingProgress
 from playground.tabs.models.report import candidate_sheet, models_sheet, progress_line
 from tests.playground.reader import words
 from xla_backend import CacheKey, ModelInfo
-from xla_backend.interface.results import KeyHistory
+from xla_backend.inspection.measurement import MachineLimits
+from xla_backend.interface.results import KeyHistory, RowRun
 
 HUB = ModelInfo(
     "someone/thing",
@@ -25,20 +26,26 @@ HEADINGS = "Model Architecture Download License Context"
 
 def test_the_list_says_what_each_takes_and_invents_no_times() -> None:
     bundled = ModelInfo("gpt2-stories", "decoder-only", "bundled", "", 256, model_type="gpt2")
-    bundled = replace(bundled, weights_bytes=5_500_000, rounded_bits=8)
+    matrices = {"mlp.up": {"Q8_0": 3_000_000}, "attn.qkv": {"Q4_0": 2_000_000, "Q5_0": 500_000}}
+    bundled = replace(bundled, weights_bytes=5_500_000, rounded_bits=8, matrices=matrices)
+    rows = (RowRun(16, 32, 0.1, 0.0310, 32, True), RowRun(16, 32, 0.1, 0.0, 1, True))
     past = {
         bundled.name: {
+            CacheKey(256, 1, 0, is_pooled=True): KeyHistory(times=1, rows=rows),
             CacheKey(16, 1, 32): KeyHistory(times=3, run_s=0.0824),
             CacheKey(64, 4, 96): KeyHistory(times=2, run_s=0.5),
             CacheKey(32, 1, 32): KeyHistory(times=9),
         }
     }
-    html = models_sheet(
-        [bundled, HUB, replace(HUB, on_disk=True, weights_bytes=1_600_000_000)], past
-    )
+    loaded = replace(HUB, on_disk=True, weights_bytes=1_600_000_000)
+    limits = MachineLimits(read_bytes_s=11e9, flops_s=1e11)
+    html = models_sheet([bundled, HUB, loaded], past, limits)
+    assert "times as long" not in models_sheet([bundled, HUB, loaded], past)
     assert words(html) == (
         f"{HEADINGS} Weights Last run here "
-        "gpt2-stories GPT-2 on this computer – 256 tokens 5.5 MB rounded to 8 bits 82 ms "
+        "gpt2-stories GPT-2 on this computer – 256 tokens 5.5 MB rounded to 8 bits "
+        "a token takes 2.0 times as long as reading them Format by matrix mlp.up: Q8_0 3.0 MB "
+        "attn.qkv: Q4_0 2.0 MB, Q5_0 0.5 MB 82 ms "
         "16 + 32 slots "
         "someone/thing Qwen3 1.5 GB &lt;b&gt;mit 2,048 tokens – – "
         "someone/thing Qwen3 on this computer &lt;b&gt;mit 2,048 tokens 1.6 GB –"
