@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-from xla_backend.attention import attention
-from xla_backend.matmul import handler, machine_code, product
-
 TRANSLATED: list[Any] = []
 """Code that stays: a thread of XLA's may begin a task when the call that it was for is done."""
 
@@ -22,6 +19,10 @@ class OlderProcessor(dict):
 @pytest.fixture
 def older_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machine code is for it: it runs here too, as processors of today have all of it."""
+    # Not above: pytest imports conftests of folders named on its command line before all else.
+    from xla_backend.attention import attention
+    from xla_backend.matmul import handler, machine_code, product
+
     older = OlderProcessor(avx2=True, fma=True, f16c=True)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "haswell")
