@@ -243,10 +243,6 @@ def test_several_calls_are_read_one_after_the_other(forecast: dict[str, Any]) ->
     assert len({call.id for call in reader.calls}) == 2
     assert read(None, text, 4)[0] == text
 
-    free = made(GENERIC, answer=Grammar.choice(["yes", "no"]))
-    for text, is_one in (("yes", True), ("It rains.", False), (GENERIC.write(CALL), True)):
-        assert (refused_at(free, SMALL, text) is None) is is_one
-
 
 @pytest.mark.parametrize(
     ("tools", "choice", "why"),
