@@ -61,14 +61,14 @@ _CLICK = """() => new Promise((resolve) => {
     {childList: true, subtree: true, characterData: true});
   document.getElementById("generate").click();
 })"""
-# The numbers are there once there is one more of them than while the run went on. A task after the
-# next frame's begins when that frame was painted.
-_FINAL = """([button, running, final]) => new Promise((resolve) => {
+# The numbers are there once there is one more of them than at the fewest since the click. A task
+# after the next frame's begins when that frame was painted.
+_FINAL = """([button, final]) => new Promise((resolve) => {
   const count = () => document.querySelectorAll(final).length;
-  let before = null;
+  let fewest = count();
   const seen = new MutationObserver(() => {
-    if (before === null && document.querySelector(running)) before = count();
-    if (before === null || count() <= before) return;
+    fewest = Math.min(fewest, count());
+    if (count() === fewest) return;
     seen.disconnect();
     const now = () => (performance.timeOrigin + performance.now()) / 1000;
     requestAnimationFrame(() => setTimeout(() => resolve(now())));
@@ -80,9 +80,9 @@ _FINAL = """([button, running, final]) => new Promise((resolve) => {
 _PLAYGROUND = (
     "playground",
     "#prompt",
-    ["#generate", "#report .busy", "#report .report:not(.busy)"],
+    ["#generate", "#report .report:not(.busy)"],
 )
-_CHAT = ("chat", "#chat_text", ["#chat_send", "#chat .busy", "#chat .chat-line:not(.busy)"])
+_CHAT = ("chat", "#chat_text", ["#chat_send", "#chat .chat-line:not(.busy)"])
 
 
 def measure(options: Namespace) -> Iterator[Row]:
