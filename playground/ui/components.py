@@ -4,7 +4,7 @@ Knows Gradio, words and the order of the list. Must not know the engine.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -226,6 +226,30 @@ def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
     press that followed the change; that answer's notice stays.
     """
     gr.on(events, None, notice, notice, js="(shown) => keptNotice(shown)", **QUIET)
+
+
+def suggestion_for(fields: Sequence[Field]) -> gr.Textbox:
+    """A hidden value, see `suggested`, that sets fields unless the visitor has changed them."""
+    suggestion = gr.Textbox(visible=False)
+    suggestion.change(None, [suggestion, *fields], [*fields], js="takeSuggested", **QUIET)
+    return suggestion
+
+
+def suggested(
+    cause: str, fields: Sequence[Field], before: Mapping[Any, Any], updates: Mapping[Any, Any]
+) -> str:
+    """The value of a suggestion.
+
+    The answer of the server may come when the visitor has already gone on writing.
+
+    Args:
+        cause: differs from that of the latest suggestion.
+        fields: those that can be set.
+        before: their values as the server was asked.
+        updates: new values of some.
+    """
+    changes = [[before[each], updates[each]] if each in updates else None for each in fields]
+    return json.dumps([cause, *changes])
 
 
 def await_prediction(line: gr.HTML, model: gr.Dropdown) -> None:

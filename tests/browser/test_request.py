@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.visit import Visit
 from tests.playground.api_page import ApiPage
@@ -173,6 +173,26 @@ def test_words_and_examples_follow_the_model(window: Visit) -> None:
     window.says("#prediction .prediction-key", re.compile(r"\d+ prompt \+"))
     expect(prompt).to_have_value("My own words")
     has_number(window, "max_new_tokens", 33)
+
+
+def test_what_is_written_before_a_model_s_words_come_stays(window: Visit) -> None:
+    window.choose_model("gpt2-stories")
+    window.at("#examples button", has_text="A short opening").click()
+    window.has_value("#prompt textarea", "Once upon a time")
+    has_number(window, "max_new_tokens", 96)
+    held: list[Route] = []
+    window.page.route("**/run/**", lambda route: held.append(route))
+    window.at("#model input").click()
+    with window.page.expect_request(
+        lambda request: '"Once upon a time"' in (request.post_data or "")
+    ):
+        window.page.get_by_role("option", name="t5-stories").click()
+    window.write("My own words")
+    for route in held:
+        route.continue_()
+    window.page.unroute("**/run/**")
+    has_number(window, "max_new_tokens", 40)
+    window.has_value("#prompt textarea", "My own words")
 
 
 def test_an_instruct_model_is_asked_messages_or_text(window: Visit, engine: FakeBackend) -> None:

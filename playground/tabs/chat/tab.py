@@ -187,6 +187,7 @@ class ChatTab:
     def _connect_request(self) -> None:
         changes = [component.change for component in (self.text, *self._settings)]
         ui.await_prediction(self.prediction, self.model)
+        self.suggestion = ui.suggestion_for(self.controls.inputs)
         ui.empty_on_change(self.notice, changes)
         self.text.change(None, self.text, None, js="keepDraft", **ui.QUIET)
         self.chatbot.example_select(self._take_example, None, self.text, **ui.QUIET)
@@ -194,7 +195,7 @@ class ChatTab:
             [self._page.in_sight["chat"].click, *changes],
             self._follow,
             {self.followed, self.shelf.opened, self._salt, self.text, *self._settings},
-            [self.followed, self.prediction, self.model, *self.controls.inputs],
+            [self.followed, self.prediction, self.model, self.suggestion],
             **ui.LATEST,
         )
         shown = [
@@ -351,19 +352,22 @@ class ChatTab:
     def _follow(self, values: dict[Any, Any]) -> ui.Updates:
         """All that follows a change, in one answer: those of two models chosen one after the other
         would else come in any order."""
-        model = values[self.model]
+        model, fields = values[self.model], self.controls.inputs
         info = self._page.info(model)
-        return {
+        updates: ui.Updates = {
             self.followed: model,
             self.prediction: self._predict(values),
             self.model: gr.update(info=ui.model_description(info)) if info else gr.skip(),
-            **(self._recommended(values) if model != values[self.followed] else {}),
         }
+        if model != values[self.followed]:
+            own = self._recommended(values)
+            updates[self.suggestion] = ui.suggested(model, fields, values, own)
+        return updates
 
     def _options(self, values: dict[Any, Any]) -> GenerationOptions:
         return options_from(tuple(values[field] for field in self.controls.inputs))
 
-    def _recommended(self, values: dict[Any, Any]) -> ui.Updates:
+    def _recommended(self, values: dict[Any, Any]) -> dict[Any, Any]:
         """The options that a model's makers recommend, unless the visitor has set others."""
         try:
             options = self._options(values).replace(seed=0)

@@ -168,6 +168,8 @@ class PlaygroundTab:
             inputs.index(field) for field in (fields.controls.hold, *fields.settings.values())
         ]
         ui.await_prediction(self.prediction, self.model)
+        self._of_examples = [self.prompt.text, *self.controls.inputs]
+        self.suggestion = ui.suggestion_for(self._of_examples)
         ui.empty_on_change(self.notice, changes)
         self.examples.click(self._fill_in, [self.examples, self.model], fields.inputs, **ui.QUIET)
         # All that follows a change is one answer: those of two models chosen one after the other
@@ -184,7 +186,7 @@ class PlaygroundTab:
             [
                 *(self.prediction, self.view_code.code, self.followed, fields.linked_model),
                 *(self.model, self.prompt.text, self.prompt.of_instruct, self.examples),
-                *(self.story, self.tokens, self.report, *self.controls.inputs),
+                *(self.story, self.tokens, self.report, self.suggestion),
             ],
             js=f"(...values) => keepRequest(values, {places})",
             **ui.LATEST,
@@ -267,8 +269,9 @@ class PlaygroundTab:
                 sample_labels=[example.name for example in examples],
             ),
         }
+        example: ui.Updates = {}
         if not is_linked and is_example_prompt(prompt) and not is_example_prompt(prompt, own):
-            updates[self.prompt.text]["value"] = examples[0].prompt
+            example[self.prompt.text] = examples[0].prompt
         try:
             options = None if is_linked else self.fields.options(values)
         except BackendError:  # The visitor is still typing a number.
@@ -278,7 +281,8 @@ class PlaygroundTab:
         is_untouched = options and are_example_options(options, limits, sets)
         if options and is_untouched and not are_example_options(options, limits, own):
             own_options = examples[0].options.replace(seed=options.seed)
-            updates |= self.fields.of_options(limits.within(own_options))
+            example |= self.fields.of_options(limits.within(own_options))
+        updates[self.suggestion] = ui.suggested(name, self._of_examples, values, example)
         # Below a text that was cut stands that it was; there is no result of it.
         is_empty = values[self.shown] is None and not values[self.origin]
         if is_empty and self._page.runs.of(session) is None:

@@ -88,6 +88,15 @@ function chosenModels(chosen, modes) {
     return { __type__: "update", ...(takes && { value: names[list] }) };
   });
 }
+// Sets the fields that a server's answer suggests, unless they were changed after it was asked.
+function takeSuggested(suggestion, ...values) {
+  const [, ...changes] = JSON.parse(suggestion);
+  return values.map((value, i) => {
+    const [before, suggested] = changes[i] ?? [];
+    const isSet = changes[i] && JSON.stringify(value) === JSON.stringify(before);
+    return { __type__: "update", ...(isSet && { value: suggested }) };
+  });
+}
 const show = () => document.getElementById("address_is_new")?.click();
 addEventListener("popstate", show);
 function turnTo(mode) {

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -253,7 +254,11 @@ def test_a_model_s_own_sampling_is_chosen_with_it(chat: Chatting, engine: Engine
         fields = chat.values("", model, values) | {tab.followed: before}
         updates = tab._follow(fields)  # noqa: SLF001
         assert updates[tab.followed] == model
-        return [updates.get(field) for field in tab.controls.inputs if field in updates]
+        cause, *changes = json.loads(updates.get(tab.suggestion, f'["{model}"]'))
+        assert cause == model
+        told = [change for change in changes if change]
+        assert [old for old, _ in told] == (values if told else [])
+        return [new for _, new in told]
 
     assert options("talker", "other", untouched) == own
     assert options("other", "talker", own) == untouched
