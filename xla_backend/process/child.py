@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
 from xla_backend.compilation.startup import ENVIRONMENT
@@ -32,6 +32,28 @@ MAX_MOVES = 3
 Warming = tuple[tuple[str, CacheKey], ...]
 
 logger = logging.getLogger("xla_backend.process.backend_process")
+
+
+class Owner(Protocol):
+    """Is told what happens to a child, in one of the child's threads."""
+
+    def child_is_ready(self, child: Child) -> None:
+        """It has started."""
+
+    def child_passed_soft_limit(self, child: Child, held: int) -> None:
+        """It holds so many bytes that a successor should start."""
+
+    def child_passed_hard_limit(self, child: Child, held: int) -> None:
+        """It holds so many bytes that it takes no more requests."""
+
+    def child_drained(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
+        """It ended as told, and left requests and keys to its successor."""
+
+    def child_died(self, child: Child, waiting: list[Call]) -> None:
+        """It ended by itself, and left the requests that it had not started."""
+
+    def request_finished(self, finished: FinishedRequest) -> None:
+        """A request has its last reply."""
 
 
 class Call:
@@ -125,7 +147,7 @@ class Child:
     def __init__(
         self,
         settings: Settings,
-        owner: Callable[[], Any],
+        owner: Callable[[], Owner | None],
         on_status: Callable[[EngineStatus], None] | None,
         patience: Patience,
     ) -> None:
@@ -133,8 +155,7 @@ class Child:
 
         Args:
             settings: of the process.
-            owner: a weak reference to the `Supervisor`, whose methods are called in the child's
-                threads.
+            owner: a weak reference to the owner.
             on_status: called with every new status.
             patience: how long each phase may last without a message.
 

@@ -1,8 +1,10 @@
-// Gradio asks every event about every component, and Svelte notes each reading: a third of a visit's
+// Gradio asks every event about every component, and Svelte notes each reading: a quarter of a visit's
 // script time. It leaves objects of a class of their own alone, and the list of events never changes.
-const { dependencies = [] } = window.gradio_config ?? {};
-for (const each of [dependencies, ...dependencies])
-  Object.setPrototypeOf(each, Object.create(Object.getPrototypeOf(each)));
+{
+  const events = window.gradio_config?.dependencies ?? [];
+  for (const each of [events, ...events])
+    Object.setPrototypeOf(each, Object.create(Object.getPrototypeOf(each)));
+}
 // The main button of each mode, the notice beside it, and its result.
 const RESULTS = {
   generate: ["#notice", "#story :is(.story, .decisions)"],
