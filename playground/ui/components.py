@@ -228,28 +228,35 @@ def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
     gr.on(events, None, notice, notice, js="(shown) => keptNotice(shown)", **QUIET)
 
 
-def suggestion_for(fields: Sequence[Field]) -> gr.Textbox:
-    """A hidden value, see `suggested`, that sets fields unless the visitor has changed them."""
+def suggestion_for(fields: Sequence[Field], results: Sequence[gr.HTML] = ()) -> gr.Textbox:
+    """A hidden value, see `suggested`, that sets fields unless the visitor has changed them, and
+    results while the Playground has none."""
     suggestion = gr.Textbox(visible=False)
-    suggestion.change(None, [suggestion, *fields], [*fields], js="takeSuggested", **QUIET)
+    outputs = [*fields, *results]
+    suggestion.change(None, [suggestion, *fields], outputs, js="takeSuggested", **QUIET)
     return suggestion
 
 
 def suggested(
-    cause: str, fields: Sequence[Field], before: Mapping[Any, Any], updates: Mapping[Any, Any]
+    cause: str,
+    fields: Sequence[Field],
+    before: Mapping[Any, Any],
+    updates: Mapping[Any, Any],
+    results: Sequence[str] = (),
 ) -> str:
     """The value of a suggestion.
 
-    The answer of the server may come when the visitor has already gone on writing.
+    The answer of the server may come when the visitor has gone on writing or has started a run.
 
     Args:
         cause: differs from that of the latest suggestion.
         fields: those that can be set.
         before: their values as the server was asked.
         updates: new values of some.
+        results: their HTML.
     """
     changes = [[before[each], updates[each]] if each in updates else None for each in fields]
-    return json.dumps([cause, *changes])
+    return json.dumps({"cause": cause, "changes": changes, "results": results})
 
 
 def await_prediction(line: gr.HTML, model: gr.Dropdown) -> None:

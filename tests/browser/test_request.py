@@ -3,10 +3,11 @@
 import ast
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Request, Route, expect
 
 from tests.browser.visit import Visit
 from tests.playground.api_page import ApiPage
@@ -175,24 +176,39 @@ def test_words_and_examples_follow_the_model(window: Visit) -> None:
     has_number(window, "max_new_tokens", 33)
 
 
-def test_what_is_written_before_a_model_s_words_come_stays(window: Visit) -> None:
-    window.choose_model("gpt2-stories")
+def test_what_is_written_and_run_before_a_model_s_words_come_stays(
+    visit: Callable[..., Visit],
+) -> None:
+    window = visit()
     window.at("#examples button", has_text="A short opening").click()
     window.has_value("#prompt textarea", "Once upon a time")
     has_number(window, "max_new_tokens", 96)
     held: list[Route] = []
-    window.page.route("**/run/**", lambda route: held.append(route))
+
+    def follows_model(request: Request) -> bool:
+        body = json.loads(request.post_data or "{}")
+        return {"t5-stories", "Once upon a time"} <= {
+            value for value in body.get("data", ()) if isinstance(value, str)
+        }
+
+    def hold(route: Route) -> None:
+        if follows_model(route.request) and not held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    window.page.route("**/run/**", hold)
     window.at("#model input").click()
-    with window.page.expect_request(
-        lambda request: '"Once upon a time"' in (request.post_data or "")
-    ):
+    with window.page.expect_request(follows_model):
         window.page.get_by_role("option", name="t5-stories").click()
     window.write("My own words")
-    for route in held:
-        route.continue_()
-    window.page.unroute("**/run/**")
+    window.at("#generate").click()
+    window.says("#report", "End to end")
+    window.says("#origin", "t5-stories")
+    held[0].continue_()
     has_number(window, "max_new_tokens", 40)
     window.has_value("#prompt textarea", "My own words")
+    window.says("#report", "End to end")
 
 
 def test_an_instruct_model_is_asked_messages_or_text(window: Visit, engine: FakeBackend) -> None:

@@ -147,11 +147,12 @@ class Visit:
         self.at("#code_form label", form).click()
 
     def _unfold(self, folded: str, part: str) -> None:
-        shown = self.at(f"{folded} {part}").first
-        if not shown.is_visible():
-            self.at(f"{folded} button").first.click()
-            shown.wait_for()
-            self.let_be_filled_in()
+        # What is in it says nothing yet: it is drawn some frames after the fold was opened.
+        button = self.at(f"{folded} button.label-wrap").first
+        if "open" not in (button.get_attribute("class") or "").split():
+            button.click()
+        self.at(f"{folded} {part}").first.wait_for()
+        self.let_be_filled_in()
 
     def open_mode(self, name: str) -> None:
         """Opens a mode by its name, and waits until its parts are there."""

@@ -161,7 +161,7 @@ class PlaygroundTab:
         form, fields = self.view_code.form, self.fields
         changes = [field.change for field in fields.inputs]
         inputs = sorted(
-            [self.shown, self.origin, self.followed, fields.linked_model, form, *fields.inputs],
+            [self.followed, fields.linked_model, form, *fields.inputs],
             key=lambda each: each._id,
         )
         places = [
@@ -169,7 +169,8 @@ class PlaygroundTab:
         ]
         ui.await_prediction(self.prediction, self.model)
         self._of_examples = [self.prompt.text, *self.controls.inputs]
-        self.suggestion = ui.suggestion_for(self._of_examples)
+        results = [self.story, self.tokens, self.report]
+        self.suggestion = ui.suggestion_for(self._of_examples, results)
         ui.empty_on_change(self.notice, changes)
         self.examples.click(self._fill_in, [self.examples, self.model], fields.inputs, **ui.QUIET)
         # All that follows a change is one answer: those of two models chosen one after the other
@@ -186,7 +187,7 @@ class PlaygroundTab:
             [
                 *(self.prediction, self.view_code.code, self.followed, fields.linked_model),
                 *(self.model, self.prompt.text, self.prompt.of_instruct, self.examples),
-                *(self.story, self.tokens, self.report, self.suggestion),
+                self.suggestion,
             ],
             js=f"(...values) => keepRequest(values, {places})",
             **ui.LATEST,
@@ -251,7 +252,7 @@ class PlaygroundTab:
     def _family(self, name: str, prompt: Prompt = ()) -> Family:
         return family_of(self._page.info(name), is_raw=isinstance(prompt, str))
 
-    def _follow_model(self, session: str, values: dict[Any, Any]) -> ui.Updates:
+    def _follow_model(self, values: dict[Any, Any]) -> ui.Updates:
         """The chosen model's words and examples. What the visitor typed or set stays."""
         name, prompt = values[self.model], values[self.prompt.text]
         model = self._page.info(name)
@@ -282,13 +283,8 @@ class PlaygroundTab:
         if options and is_untouched and not are_example_options(options, limits, own):
             own_options = examples[0].options.replace(seed=options.seed)
             example |= self.fields.of_options(limits.within(own_options))
-        updates[self.suggestion] = ui.suggested(name, self._of_examples, values, example)
-        # Below a text that was cut stands that it was; there is no result of it.
-        is_empty = values[self.shown] is None and not values[self.origin]
-        if is_empty and self._page.runs.of(session) is None:
-            updates[self.story] = report.empty_story(family)
-            updates[self.tokens] = empty_token_view(family)
-            updates[self.report] = report.empty_report(family)
+        results = report.empty_story(family), empty_token_view(family), report.empty_report(family)
+        updates[self.suggestion] = ui.suggested(name, self._of_examples, values, example, results)
         return updates
 
     def _fill_in(self, index: int, model: str) -> ui.Updates:
@@ -319,7 +315,7 @@ class PlaygroundTab:
             self.prediction: self._predict(values),
             self.view_code.code: self.view_code.written(values, request),
             self.model: gr.update(info=ui.model_description(model)) if model else gr.skip(),
-            **self._follow_model(str(request.session_hash), values),
+            **self._follow_model(values),
         }
 
     def _predict(self, values: dict[Any, Any]) -> str:

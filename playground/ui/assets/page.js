@@ -90,14 +90,18 @@ function chosenModels(chosen, modes) {
     return { __type__: "update", ...(takes && { value: names[list] }) };
   });
 }
-// Sets the fields that a server's answer suggests, unless they were changed after it was asked.
+// Sets the fields that a server's answer suggests, unless they were changed after it was asked; and
+// results, unless the Playground has one or runs.
 function takeSuggested(suggestion, ...values) {
-  const [, ...changes] = JSON.parse(suggestion);
-  return values.map((value, i) => {
-    const [before, suggested] = changes[i] ?? [];
-    const isSet = changes[i] && JSON.stringify(value) === JSON.stringify(before);
-    return { __type__: "update", ...(isSet && { value: suggested }) };
-  });
+  const { changes, results } = JSON.parse(suggestion);
+  const isSame = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+  const update = (isSet, value) => ({ __type__: "update", ...(isSet && { value }) });
+  const [button, origin] = ["generate", "origin"].map((id) => document.getElementById(id));
+  const isEmpty = !button?.disabled && !origin?.textContent.trim();
+  return [
+    ...changes.map((change, i) => update(change && isSame(values[i], change[0]), change?.[1])),
+    ...results.map((result) => update(isEmpty, result)),
+  ];
 }
 const show = () => document.getElementById("address_is_new")?.click();
 addEventListener("popstate", show);
