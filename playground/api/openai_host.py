@@ -11,7 +11,7 @@ from starlette.requests import Request
 from playground.context.page_context import PageContext
 from playground.context.waiting_line import ALONE
 from xla_backend import GenerationOptions, ModelInfo, Prompt
-from xla_backend.openai_api.host import Host, Turn
+from xla_backend.openai_api.host import Host, QueueEntry
 from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 
@@ -43,5 +43,5 @@ class OpenAiHost(Host):
     def address(self, request: Request) -> str:
         return self._page.line.address(request)
 
-    def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[Turn]:
+    def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[QueueEntry]:
         return self._page.line.enter(request, runs, ALONE if alone else MAX_AT_ONCE)

@@ -22,7 +22,7 @@ from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.forks import Origin
 from xla_backend.interface.results import EngineStatus
 from xla_backend.interface.timing import BusyClock
-from xla_backend.rows.scheduler import RowScheduler, Seat
+from xla_backend.rows.scheduler import RowRequest, RowScheduler
 
 READY = EngineStatus("ready")
 ALIVE_S = 5.0
@@ -35,26 +35,26 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Wait:
+class AwaitResult:
     """The request waits for a result from another thread."""
 
     future: Future[Any]
 
 
 @dataclass(frozen=True)
-class Join:
+class AwaitRow:
     """The request waits until its row of a pool has ended."""
 
     rows: RowScheduler
-    seat: Seat
+    request: RowRequest
 
 
 @dataclass(frozen=True)
-class Turn:
+class AwaitEngine:
     """The request waits for the engine, and keeps it until it ends or waits for something else."""
 
 
-Wish = Wait | Join | Turn
+Awaited = AwaitResult | AwaitRow | AwaitEngine
 """What a request yields before its next step."""
 
 
@@ -72,14 +72,14 @@ class Stopped(Exception):
     """Raised in a waiting request that was stopped."""
 
 
-class _Work:
+class _Request:
     """A request: a generator whose steps the loop runs one by one."""
 
-    def __init__(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
+    def __init__(self, steps: Generator[Awaited, Any, None], asker: Watched) -> None:
         self.steps = steps
         self.asker = asker
-        self.wish: Wish = Turn()
-        self.has_turn = False
+        self.awaited: Awaited = AwaitEngine()
+        self.has_engine = False
 
 
 class Loop:
@@ -110,24 +110,24 @@ class Loop:
         self._inbox: deque[Callable[[], None]] = deque()
         self._ending = False
         # The thread's own:
-        self._turns: deque[_Work] = deque()
-        self._parked: list[_Work] = []
+        self._queue: deque[_Request] = deque()
+        self._waiting: list[_Request] = []
         self._pools: dict[RowScheduler, None] = {}
         self._thread = threading.Thread(target=self._run, daemon=True, name="engine")
         self._thread.start()
 
-    def submit(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
+    def submit(self, steps: Generator[Awaited, Any, None], asker: Watched) -> None:
         """Queues a request and returns; errors go to `asker`.
 
         Raises:
             EngineStopped: this process is a fork.
         """
         self._origin.check()
-        work = _Work(steps, asker)
-        asker.on_stop = lambda: self.post(lambda: self._stop(work))
+        request = _Request(steps, asker)
+        asker.on_stop = lambda: self.post(lambda: self._stop(request))
         self.background.begin_request()
-        if not self.post(lambda: self._step(work)):
-            self._fail(work, EngineStopped(CLOSED))
+        if not self.post(lambda: self._step(request)):
+            self._fail(request, EngineStopped(CLOSED))
 
     def call(self, function: Callable[[], Value]) -> Value:
         """Runs a function in the loop's thread between two steps, and returns its result.
@@ -203,21 +203,21 @@ class Loop:
         while self._take_arrivals():
             for pool in list(self._pools):
                 self._step_pool(pool)
-            if self._turns:
+            if self._queue:
                 self._pause_pools()
-                self._step(self._turns.popleft(), has_turn=True)
-            if not (self._turns or self._parked or self._pools):
+                self._step(self._queue.popleft(), has_engine=True)
+            if not (self._queue or self._waiting or self._pools):
                 self.tell(READY)
-            elif (self._turns or self._pools) and time.perf_counter() - self._told > ALIVE_S:
+            elif (self._queue or self._pools) and time.perf_counter() - self._told > ALIVE_S:
                 self._say()
-        for work in [*self._turns, *self._parked]:
-            self._fail(work, EngineStopped(CLOSED))
+        for request in [*self._queue, *self._waiting]:
+            self._fail(request, EngineStopped(CLOSED))
 
     def _take_arrivals(self) -> bool:
         """Waits until there is something to do; returns False when the loop ends."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._inbox or self._turns or self._pools or self._ending
+                lambda: self._inbox or self._queue or self._pools or self._ending
             )
             arrivals, self._inbox = self._inbox, deque()
             is_ending = self._ending
@@ -240,66 +240,66 @@ class Loop:
             ended = pool.give_up(error)
         if not pool.goes_on:
             del self._pools[pool]
-        for seat in ended:
-            work = next(
-                work
-                for work in self._parked
-                if isinstance(work.wish, Join) and work.wish.seat is seat
+        for row_request in ended:
+            request = next(
+                request
+                for request in self._waiting
+                if isinstance(request.awaited, AwaitRow) and request.awaited.request is row_request
             )
-            self._parked.remove(work)
-            self._step(work, error=seat.error)
+            self._waiting.remove(request)
+            self._step(request, error=row_request.error)
 
     def _step(
         self,
-        work: _Work,
+        request: _Request,
         value: Any = None,
         error: BaseException | None = None,
-        has_turn: bool = False,
+        has_engine: bool = False,
     ) -> None:
         """Runs a request until it waits again."""
-        work.has_turn = has_turn
+        request.has_engine = has_engine
         try:
-            wish = work.steps.send(value) if error is None else work.steps.throw(error)
+            awaited = request.steps.send(value) if error is None else request.steps.throw(error)
         except StopIteration:
             self.background.end_request()
             return
         except BaseException as failure:
-            self._fail(work, failure)
+            self._fail(request, failure)
             return
-        work.wish = wish
-        if isinstance(wish, Turn):
+        request.awaited = awaited
+        if isinstance(awaited, AwaitEngine):
             # A request that has the engine goes on before others begin.
-            (self._turns.appendleft if has_turn else self._turns.append)(work)
+            (self._queue.appendleft if has_engine else self._queue.append)(request)
             return
-        self._parked.append(work)
-        if isinstance(wish, Join):
-            wish.rows.join(wish.seat)
-            self._pools[wish.rows] = None
+        self._waiting.append(request)
+        if isinstance(awaited, AwaitRow):
+            awaited.rows.join(awaited.request)
+            self._pools[awaited.rows] = None
         else:
-            wish.future.add_done_callback(lambda _: self.post(lambda: self._resume(work)))
-        if work.asker.is_stopped:
-            self._stop(work)
+            awaited.future.add_done_callback(lambda _: self.post(lambda: self._resume(request)))
+        if request.asker.is_stopped:
+            self._stop(request)
 
-    def _fail(self, work: _Work, error: BaseException) -> None:
+    def _fail(self, request: _Request, error: BaseException) -> None:
         self.background.end_request()
-        work.asker.fail(error)
+        request.asker.fail(error)
 
-    def _resume(self, work: _Work) -> None:
+    def _resume(self, request: _Request) -> None:
         """Continues a request whose future is done."""
-        if work not in self._parked:  # it was stopped
+        if request not in self._waiting:  # it was stopped
             return
-        self._parked.remove(work)
-        assert isinstance(work.wish, Wait), "only a future resumes a work"
-        if (error := work.wish.future.exception()) is not None:
-            self._step(work, error=error)
+        self._waiting.remove(request)
+        assert isinstance(request.awaited, AwaitResult), "only a future resumes a request"
+        if (error := request.awaited.future.exception()) is not None:
+            self._step(request, error=error)
         else:
-            self._step(work, work.wish.future.result())
+            self._step(request, request.awaited.future.result())
 
-    def _stop(self, work: _Work) -> None:
+    def _stop(self, request: _Request) -> None:
         """Ends a waiting request; one that has the engine or a row checks by itself."""
-        if work in self._parked and isinstance(work.wish, Wait):
-            self._parked.remove(work)
-            self._step(work, error=Stopped())
-        elif work in self._turns and not work.has_turn:
-            self._turns.remove(work)
-            self._step(work, error=Stopped())
+        if request in self._waiting and isinstance(request.awaited, AwaitResult):
+            self._waiting.remove(request)
+            self._step(request, error=Stopped())
+        elif request in self._queue and not request.has_engine:
+            self._queue.remove(request)
+            self._step(request, error=Stopped())

@@ -18,7 +18,7 @@ from xla_backend.checkpoints.prompts import encode_prompt, with_room
 from xla_backend.checkpoints.tokenization import IncrementalDecoder
 from xla_backend.engine.decisions import Deciding
 from xla_backend.engine.function_resolver import FunctionResolver, Served
-from xla_backend.engine.loop import Join, Loop, Stopped, Turn, Wait, Wish
+from xla_backend.engine.loop import Awaited, AwaitEngine, AwaitResult, AwaitRow, Loop, Stopped
 from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
 from xla_backend.grammar.automaton import Automaton
@@ -39,7 +39,7 @@ from xla_backend.interface.results import (
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
 from xla_backend.prediction.questions import QuestionTokens
-from xla_backend.rows.scheduler import CHUNK_S, Seat
+from xla_backend.rows.scheduler import CHUNK_S, RowRequest
 
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
@@ -87,7 +87,7 @@ class Text:
         self._known = 0  # tokens decoded into the text so far
         self._told = 0  # tokens whose text was handed out
 
-    def steps(self) -> Generator[Wish, Any, None]:
+    def steps(self) -> Generator[Awaited, Any, None]:
         """Runs the request; yields what it waits for, see `loop`."""
         try:
             yield from self._run()
@@ -100,21 +100,21 @@ class Text:
             self._stream.start()
         return self._has_begun
 
-    def _run(self) -> Generator[Wish, Any, None]:
+    def _run(self) -> Generator[Awaited, Any, None]:
         request, watch = self._request, self._watch
         engine = self._models.find(request.model)
         if engine is None:
             if not self._begins():
                 raise Stopped
             watch.enter("queue")
-            engine, self._load_s = yield Wait(self._models.load_beside(request.model))
+            engine, self._load_s = yield AwaitResult(self._models.load_beside(request.model))
             watch.pause_for("load", self._load_s)  # not part of the phases
         watch.enter("tokenize")
         prompt_ids, deciding = list(request.token_ids), None
         if request.questions:
             with ThreadPoolExecutor(1) as beside:  # the text is tokenized with each question
                 asked = (engine.tokenizer, engine.info, request.prompt, request.questions)
-                tokens = yield Wait(beside.submit(QuestionTokens.of, *asked))
+                tokens = yield AwaitResult(beside.submit(QuestionTokens.of, *asked))
             deciding = Deciding(request.questions, tokens)
         elif not prompt_ids:
             prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
@@ -124,7 +124,7 @@ class Text:
         wanted = self._functions.key(engine, length, request)
         if (grammar := request.options.grammar) is not None:
             # Its tables are computed beside the loop.
-            self._grammar = yield Wait(engine.grammars.get(grammar))
+            self._grammar = yield AwaitResult(engine.grammars.get(grammar))
         # Control tokens have no text, except those that are stop strings.
         shown = engine.tokenizer.special_ids(request.options.stop)
         self._decoder = IncrementalDecoder(engine.tokenizer, shown)
@@ -147,9 +147,9 @@ class Text:
 
     def _served(
         self, engine: Engine, wanted: CacheKey, choice: Choice
-    ) -> Generator[Wish, Any, Served]:
+    ) -> Generator[Awaited, Any, Served]:
         """The chosen functions; waits until they are made."""
-        served = yield Wait(self._functions.serve(engine, wanted, choice, self._watch.enter))
+        served = yield AwaitResult(self._functions.serve(engine, wanted, choice, self._watch.enter))
         self._watch.enter("queue")
         return served
 
@@ -157,7 +157,7 @@ class Text:
 
     def _run_row(
         self, engine: Engine, wanted: CacheKey, served: Served, prompt_ids: list[int]
-    ) -> Generator[Wish, Any, None]:
+    ) -> Generator[Awaited, Any, None]:
         pool = self._pools.of(engine)
         request = self._request
         row = pool.row(prompt_ids, request.cache_salt, request.options, self._grammar)
@@ -188,7 +188,7 @@ class Text:
                 )
                 self._stream.put(chunk)
 
-        seat = Seat(
+        row_request = RowRequest(
             row,
             self._watch,
             self._drafts(),
@@ -197,7 +197,7 @@ class Text:
             on_tokens,
             lambda: self._stream.is_stopped,
         )
-        yield Join(pool.rows, seat)
+        yield AwaitRow(pool.rows, row_request)
         if not row.generated:
             raise Stopped
         passes = row.passes_of_tokens()
@@ -208,7 +208,7 @@ class Text:
             prompt_ids,
             engine.tokens(row.output(), passes.tolist(), grammar=self._grammar),
             row.is_done,
-            batch_size=max(1, seat.rows_at_most),
+            batch_size=max(1, row_request.rows_at_most),
             cached_tokens=row.reused,
             cached_from_disk=row.is_restored,
         )
@@ -223,9 +223,9 @@ class Text:
 
     def _decide(
         self, engine: Engine, wanted: CacheKey, served: Served, deciding: Deciding
-    ) -> Generator[Wish, Any, None]:
+    ) -> Generator[Awaited, Any, None]:
         """Reads the rows of all questions, one chunk per round."""
-        yield Turn()
+        yield AwaitEngine()
         if not self._begins():
             raise Stopped
         watch, started = self._watch, time.perf_counter()
@@ -239,7 +239,7 @@ class Text:
                 if self._stream.is_stopped:
                     raise Stopped
                 watch.enter("queue")
-                yield Turn()
+                yield AwaitEngine()
                 self._loop.tell(EngineStatus("generating", str(wanted)))
                 watch.enter("prefill")
         result = self._result(engine, wanted, served, [], (), True)
@@ -256,8 +256,8 @@ class Text:
 
     def _run_padded(
         self, engine: Engine, wanted: CacheKey, served: Served, prompt_ids: list[int]
-    ) -> Generator[Wish, Any, None]:
-        yield Turn()  # waits behind the requests that have begun
+    ) -> Generator[Awaited, Any, None]:
+        yield AwaitEngine()  # waits behind the requests that have begun
         if not self._begins():
             raise Stopped
         options, watch = self._request.options, self._watch
@@ -282,7 +282,7 @@ class Text:
             if generation.is_done or not goes_on or self._stream.is_stopped:
                 break
             watch.enter("queue")
-            yield Turn()
+            yield AwaitEngine()
             self._loop.tell(EngineStatus("generating", str(key)))
             watch.enter("decode")
         tokens = engine.tokens(generation.output())

@@ -22,7 +22,7 @@ from xla_backend.checkpoints.speech_input import (
     works_on_text,
 )
 from xla_backend.engine.function_resolver import FunctionResolver, Served
-from xla_backend.engine.loop import Loop, Stopped, Turn, Wait, Wish
+from xla_backend.engine.loop import Awaited, AwaitEngine, AwaitResult, Loop, Stopped
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
@@ -75,7 +75,7 @@ class Hearing:
         self._language = request.language
         self._watch = Stopwatch("queue", request.arrival_time)
 
-    def steps(self) -> Generator[Wish, Any, None]:
+    def steps(self) -> Generator[Awaited, Any, None]:
         """Runs the request; yields what it waits for, see `loop`."""
         try:
             if self._stream.is_stopped or not self._may_begin():
@@ -85,9 +85,9 @@ class Hearing:
         except Stopped:
             self._stream.finish(None)
 
-    def _run(self) -> Generator[Wish, Any, None]:
+    def _run(self) -> Generator[Awaited, Any, None]:
         request, watch = self._request, self._watch
-        engine, load_s = yield Wait(self._models.load_beside(request.model))
+        engine, load_s = yield AwaitResult(self._models.load_beside(request.model))
         watch.pause_for("load", load_s)
         watch.enter("tokenize")
         speech = engine.speech
@@ -182,7 +182,7 @@ class Hearing:
         options: GenerationOptions,
         samples: np.ndarray,
         is_silent: bool,
-    ) -> Generator[Wish, Any, _HeardWindow]:
+    ) -> Generator[Awaited, Any, _HeardWindow]:
         """Transcribes one window, see `Guards`; detects the language if it is unknown."""
         speech, watch = engine.speech, self._watch
         assert speech is not None  # the recording was read for it
@@ -191,9 +191,9 @@ class Hearing:
         start = prompt.for_language(self._language) if self._language else prompt.tokens
         watch.enter("queue")
         choice = self._functions.choose(engine, wanted)
-        served = yield Wait(self._functions.serve(engine, wanted, choice, watch.enter))
+        served = yield AwaitResult(self._functions.serve(engine, wanted, choice, watch.enter))
         watch.enter("queue")
-        yield Turn()
+        yield AwaitEngine()
         watch.enter("prefill")
         key = served.choice.key
         self._loop.tell(EngineStatus("generating", str(key)))
@@ -232,7 +232,7 @@ class Hearing:
             if is_nobody or not further or not (repeats or is_noise):
                 break
             watch.enter("queue")
-            yield Turn()
+            yield AwaitEngine()
             watch.enter("prefill")
             generation = begin(options.replace(temperature=further.pop(0)))
         _, mean, said = max(tried, key=lambda one: one[:2])
@@ -241,7 +241,7 @@ class Hearing:
             return dataclasses.replace(said, text="", tokens=(), is_complete=True)
         return said
 
-    def _write_down(self, generation: Generation, key: CacheKey) -> Generator[Wish, Any, None]:
+    def _write_down(self, generation: Generation, key: CacheKey) -> Generator[Awaited, Any, None]:
         """Generates a window's text to its end."""
         watch = self._watch
         steps, count = 1, 0
@@ -254,7 +254,7 @@ class Hearing:
             if generation.is_done:
                 break
             watch.enter("queue")
-            yield Turn()
+            yield AwaitEngine()
             self._loop.tell(EngineStatus("generating", str(key)))
             watch.enter("decode")
 

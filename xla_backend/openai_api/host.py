@@ -44,8 +44,8 @@ class Answering(Protocol):
         """A hash of a model's weights and settings."""
 
 
-class Turn(Protocol):
-    """A run's place in the server's queue."""
+class QueueEntry(Protocol):
+    """A run in the server's queue."""
 
     @abstractmethod
     async def wait(self) -> float:
@@ -99,7 +99,7 @@ class Host(Protocol):
         """
 
     @abstractmethod
-    def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[Turn]:
+    def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[QueueEntry]:
         """Takes places in the queue; called on the event loop.
 
         Args:

@@ -17,7 +17,7 @@ from typing import Generic, cast
 from xla_backend.interface.backend import AnyStream, Chunk, Result
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.results import GenerationResult
-from xla_backend.openai_api.host import Turn
+from xla_backend.openai_api.host import QueueEntry
 
 _tasks: set[asyncio.Task[None]] = set()  # the event loop holds only weak references
 
@@ -28,29 +28,29 @@ class Runs(Generic[Chunk, Result]):
     def __init__(
         self,
         threads: Executor,
-        turns: Sequence[Turn],
+        entries: Sequence[QueueEntry],
         opens: Sequence[Callable[[], AnyStream[Chunk, Result]]],
     ) -> None:
         """Starts the runs.
 
         Args:
             threads: read the engine's streams; as many as runs may be under way at once.
-            turns: the place in the queue of each run.
+            entries: the queue entry of each run.
             opens: for each run, the function that sends it to the engine.
         """
         self._threads = threads
         self._arrived: asyncio.Queue[tuple[int, Chunk | Result] | Exception] = asyncio.Queue()
         self._tasks = [
-            asyncio.create_task(self._run(place, turn, open))
-            for place, (turn, open) in enumerate(zip(turns, opens, strict=True))
+            asyncio.create_task(self._run(place, entry, open))
+            for place, (entry, open) in enumerate(zip(entries, opens, strict=True))
         ]
-        for task, turn in zip(self._tasks, turns, strict=True):
+        for task, entry in zip(self._tasks, entries, strict=True):
             _tasks.add(task)
             task.add_done_callback(_tasks.discard)
 
             # Here, because a task that is cancelled at once never starts.
-            def leave(_: asyncio.Task[None], turn: Turn = turn) -> None:
-                turn.leave()
+            def leave(_: asyncio.Task[None], entry: QueueEntry = entry) -> None:
+                entry.leave()
 
             task.add_done_callback(leave)
 
@@ -82,9 +82,9 @@ class Runs(Generic[Chunk, Result]):
             task.cancel()
 
     async def _run(
-        self, number: int, turn: Turn, open: Callable[[], AnyStream[Chunk, Result]]
+        self, number: int, entry: QueueEntry, open: Callable[[], AnyStream[Chunk, Result]]
     ) -> None:
-        waited_s = await turn.wait()
+        waited_s = await entry.wait()
         loop, put = asyncio.get_running_loop(), self._arrived.put_nowait
         streams: list[AnyStream[Chunk, Result]] = []
         is_stopped = threading.Event()

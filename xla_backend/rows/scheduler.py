@@ -67,7 +67,7 @@ class Functions(Protocol):
 
 
 @dataclass(eq=False)
-class Seat:
+class RowRequest:
     """A row and the callbacks of its request.
 
     Attributes:
@@ -102,9 +102,9 @@ class RowScheduler:
         self._pool = pool
         self._functions = functions
         self._clock = clock
-        self._waiting: deque[Seat] = deque()
-        self._reading: deque[Seat] = deque()
-        self._decoding: list[Seat] = []
+        self._waiting: deque[RowRequest] = deque()
+        self._reading: deque[RowRequest] = deque()
+        self._decoding: list[RowRequest] = []
         self._step_s: dict[int, float] = {}
 
     @property
@@ -112,31 +112,31 @@ class RowScheduler:
         """Whether there is anything to do."""
         return bool(self._waiting or self._reading or self._decoding)
 
-    def join(self, seat: Seat) -> None:
+    def join(self, request: RowRequest) -> None:
         """Adds a waiting row."""
-        self._waiting.append(seat)
+        self._waiting.append(request)
 
-    def seats(self) -> list[Seat]:
+    def requests(self) -> list[RowRequest]:
         """All rows, the running ones first."""
         return [*self._decoding, *self._reading, *self._waiting]
 
-    def give_up(self, error: Exception) -> list[Seat]:
+    def give_up(self, error: Exception) -> list[RowRequest]:
         """Ends all rows with an error."""
-        seats = self.seats()
-        for seat in seats:
-            seat.error = error
+        requests = self.requests()
+        for request in requests:
+            request.error = error
             with contextlib.suppress(Exception):  # the pool that failed may fail again
-                self._remove(seat)
+                self._remove(request)
         self._waiting.clear()
         self._reading.clear()
         self._decoding.clear()
-        return seats
+        return requests
 
     def pause(self) -> None:
         """All rows wait, because another request runs."""
         self._enter([], "queue")
 
-    def round(self) -> list[Seat]:
+    def round(self) -> list[RowRequest]:
         """Admits rows, reads a chunk, generates a chunk; returns the rows that have ended."""
         ended = self._drop_stopped()
         ended += self._admit()
@@ -144,107 +144,107 @@ class RowScheduler:
         ended += self._decode()
         return ended
 
-    def _drop_stopped(self) -> list[Seat]:
-        stopped = [seat for seat in self.seats() if seat.is_stopped()]
-        for seat in stopped:
-            self._remove(seat)
+    def _drop_stopped(self) -> list[RowRequest]:
+        stopped = [request for request in self.requests() if request.is_stopped()]
+        for request in stopped:
+            self._remove(request)
         return stopped
 
-    def _remove(self, seat: Seat) -> None:
-        if seat in self._waiting:
-            self._waiting.remove(seat)
+    def _remove(self, request: RowRequest) -> None:
+        if request in self._waiting:
+            self._waiting.remove(request)
             return
-        if seat in self._reading:
-            self._reading.remove(seat)
+        if request in self._reading:
+            self._reading.remove(request)
         else:
-            self._decoding.remove(seat)
-        self._pool.leave(seat.row)
+            self._decoding.remove(request)
+        self._pool.leave(request.row)
 
-    def _admit(self) -> list[Seat]:
+    def _admit(self) -> list[RowRequest]:
         refused = []
         while self._waiting and len(self._reading) + len(self._decoding) < MAX_ROWS:
-            seat = self._waiting[0]
+            request = self._waiting[0]
             is_alone = not self._reading and not self._decoding
-            if not is_alone and not self._pool.has_room(seat.row):
+            if not is_alone and not self._pool.has_room(request.row):
                 break
             self._waiting.popleft()
             try:
-                is_first = not seat.has_begun
-                if is_first and not seat.begins():
-                    refused.append(seat)
+                is_first = not request.has_begun
+                if is_first and not request.begins():
+                    refused.append(request)
                     continue
-                seat.has_begun = True
-                self._pool.admit(seat.row)
+                request.has_begun = True
+                self._pool.admit(request.row)
                 if is_first:
-                    seat.on_read()
+                    request.on_read()
             except Exception as error:
-                refused.append(self._failed(seat, error))
+                refused.append(self._failed(request, error))
                 continue
-            if seat.row.is_read:
-                self._decoding.append(seat)
+            if request.row.is_read:
+                self._decoding.append(request)
             else:
-                self._reading.append(seat)
+                self._reading.append(request)
         return refused
 
-    def _read(self) -> list[Seat]:
+    def _read(self) -> list[RowRequest]:
         if not self._reading:
             return []
-        seat = self._reading.popleft()
+        request = self._reading.popleft()
         functions = self._functions.of(1)
         assert functions is not None, "rows join only when there are functions for one row"
-        self._enter([seat], "prefill")
+        self._enter([request], "prefill")
         try:
-            self._pool.read([seat.row], functions)
+            self._pool.read([request.row], functions)
         except OutOfBlocks:
-            self._reading.appendleft(seat)
+            self._reading.appendleft(request)
             self._make_room()
             return []
         except Exception as error:
-            return [self._failed(seat, error)]
-        seat.watch.lap()
-        seat.on_read()
-        if seat.row.is_read:
-            self._decoding.insert(0, seat)  # its first token comes next
+            return [self._failed(request, error)]
+        request.watch.lap()
+        request.on_read()
+        if request.row.is_read:
+            self._decoding.insert(0, request)  # its first token comes next
         else:
-            self._reading.append(seat)
+            self._reading.append(request)
         return []
 
-    def _decode(self) -> list[Seat]:
+    def _decode(self) -> list[RowRequest]:
         if not self._decoding:
             return []
         group, functions = self._group()
         budget_s = SHORT_CHUNK_S if self._reading or self._waiting else CHUNK_S
-        if any(seat.row.logits is not None for seat in group):
+        if any(request.row.logits is not None for request in group):
             steps = 1  # a first token is handed out at once
         else:
             steps = max(1, round(budget_s / self._step_s.get(functions.rows, budget_s)))
-        steps = min(steps, *(seat.row.most_steps for seat in group))
-        before = [seat.row.generated for seat in group]
+        steps = min(steps, *(request.row.most_steps for request in group))
+        before = [request.row.generated for request in group]
         self._enter(group, "decode")
         started = self._clock()
         try:
-            self._pool.decode([seat.row for seat in group], functions, steps)
+            self._pool.decode([request.row for request in group], functions, steps)
         except OutOfBlocks:
             self._make_room()
             return []
         except Exception as error:
-            return [self._failed(seat, error) for seat in group]
+            return [self._failed(request, error) for request in group]
         self._step_s[functions.rows] = max(1e-6, (self._clock() - started) / steps)
         ended = []
-        for seat, count in zip(group, before, strict=True):
-            seat.rows_at_most = max(seat.rows_at_most, len(group))
-            seat.watch.lap(seat.row.generated - count)
+        for request, count in zip(group, before, strict=True):
+            request.rows_at_most = max(request.rows_at_most, len(group))
+            request.watch.lap(request.row.generated - count)
             try:
-                goes_on = seat.on_tokens() and not seat.row.is_done
+                goes_on = request.on_tokens() and not request.row.is_done
             except Exception as error:
-                ended.append(self._failed(seat, error))
+                ended.append(self._failed(request, error))
                 continue
             if not goes_on:
-                self._remove(seat)
-                ended.append(seat)
+                self._remove(request)
+                ended.append(request)
         return ended
 
-    def _group(self) -> tuple[list[Seat], PoolFunctions]:
+    def _group(self) -> tuple[list[RowRequest], PoolFunctions]:
         """The rows that run now, and their functions."""
         count = len(self._decoding)
         if count == 1 and (drafts := self._decoding[0].drafts):
@@ -271,7 +271,7 @@ class RowScheduler:
     def _make_room(self) -> None:
         """Suspends the newest row; it is read again when there is room."""
         running = [*self._decoding, *self._reading]
-        last = max(running, key=lambda seat: seat.watch.started)
+        last = max(running, key=lambda request: request.watch.started)
         logger.info("KV memory is full: a row waits until there is room.")
         if last in self._reading:
             self._reading.remove(last)
@@ -281,21 +281,21 @@ class RowScheduler:
         last.watch.enter("queue")
         self._waiting.appendleft(last)
 
-    def _failed(self, seat: Seat, error: Exception) -> Seat:
-        seat.error = error
-        if seat in self._decoding or seat in self._reading:
-            self._remove(seat)
+    def _failed(self, request: RowRequest, error: Exception) -> RowRequest:
+        request.error = error
+        if request in self._decoding or request in self._reading:
+            self._remove(request)
         else:
-            self._pool.leave(seat.row)
-        return seat
+            self._pool.leave(request.row)
+        return request
 
-    def _enter(self, group: list[Seat], phase: str) -> None:
+    def _enter(self, group: list[RowRequest], phase: str) -> None:
         """Sets the phase of a group's rows; the others wait in the queue phase.
 
         The first token belongs to the prompt's phase.
         """
-        for seat in self.seats():
-            if seat not in group:
-                seat.watch.enter("queue")
-        for seat in group:
-            seat.watch.enter("prefill" if seat.row.logits is not None else phase)
+        for request in self.requests():
+            if request not in group:
+                request.watch.enter("queue")
+        for request in group:
+            request.watch.enter("prefill" if request.row.logits is not None else phase)

@@ -18,7 +18,7 @@ from xla_backend.interface.options import DEFAULT_MAX_SECONDS, MAX_NEW_TOKENS
 from xla_backend.openai_api.app import create_api
 from xla_backend.openai_api.body_size import BodySize
 from xla_backend.openai_api.errors import error_response
-from xla_backend.openai_api.host import Answering, Host, Turn
+from xla_backend.openai_api.host import Answering, Host, QueueEntry
 from xla_backend.openai_api.outside import PATH, Outside
 from xla_backend.serving.replicas import Replicas
 
@@ -35,8 +35,8 @@ AT_ONCE = 200
 """Requests of one ingress at once; each waits in a thread."""
 
 
-class AtOnce(Turn):
-    """A turn without waiting."""
+class AtOnce(QueueEntry):
+    """An entry without waiting."""
 
     async def wait(self) -> float:
         return 0.0
@@ -69,7 +69,7 @@ class ServiceHost(Host):
         if model not in self._models:
             raise ModelUnavailable(f"There is no model {model[:80]!r} here; /v1/models lists them.")
 
-    def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[Turn]:
+    def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[QueueEntry]:
         return [AtOnce() for _ in range(runs)]
 
 

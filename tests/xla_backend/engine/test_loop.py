@@ -10,12 +10,12 @@ import pytest
 from tests.xla_backend.engine.fake_functions import FakeFunctions, pool, text_alone
 from tests.xla_backend.engine.fake_model import Steps, encode, fake_backend
 from xla_backend import EngineStopped, GenerationOptions
-from xla_backend.engine.loop import Join, Loop, Wish
+from xla_backend.engine.loop import Awaited, AwaitRow, Loop
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.rows.pool import Row
-from xla_backend.rows.scheduler import RowScheduler, Seat
+from xla_backend.rows.scheduler import RowRequest, RowScheduler
 
 
 class OneRow(Stream[str, list[int]]):  # type: ignore[type-var]
@@ -34,14 +34,14 @@ class OneRow(Stream[str, list[int]]):  # type: ignore[type-var]
         self.watch = Stopwatch("queue")
         loop.submit(self.steps(), self)
 
-    def steps(self) -> Generator[Wish, Any, None]:
+    def steps(self) -> Generator[Awaited, Any, None]:
         always, never = (lambda: True), (lambda: False)
-        yield Join(self.rows, Seat(self.row, self.watch, 0, always, never, always, never))
+        yield AwaitRow(self.rows, RowRequest(self.row, self.watch, 0, always, never, always, never))
         self.finish(self.row.token_ids[7:])
 
 
 class Broken(RowScheduler):
-    def round(self) -> list[Seat]:
+    def round(self) -> list[RowRequest]:
         raise ArithmeticError
 
 

@@ -14,7 +14,7 @@ from xla_backend.matmul.tiles import BLOCK
 from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.rows.pool import Pool, Row
 from xla_backend.rows.prefix_store import PrefixStore
-from xla_backend.rows.scheduler import MAX_ROWS, ROW_COUNTS, RowScheduler, Seat
+from xla_backend.rows.scheduler import MAX_ROWS, ROW_COUNTS, RowRequest, RowScheduler
 
 
 @dataclass
@@ -24,8 +24,8 @@ class Crowd:
     pool: Pool
     functions: FakeFunctions = field(default_factory=FakeFunctions)
     stopped: set[int] = field(default_factory=set)
-    seats: list[Seat] = field(default_factory=list)
-    ended: list[Seat] = field(default_factory=list)
+    requests: list[RowRequest] = field(default_factory=list)
+    ended: list[RowRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rows = RowScheduler(self.pool, self.functions, lambda: self.functions.now)
@@ -37,11 +37,11 @@ class Crowd:
         salt: str = "all",
         wants: Callable[[Row], bool] = lambda row: True,
         begins: Callable[[], bool] = lambda: True,
-    ) -> Seat:
+    ) -> RowRequest:
         """A request for a text."""
         row = Row(list(prompt), len(prompt), salt, GenerationOptions(max_new_tokens=most))
-        number = len(self.seats)
-        seat = Seat(
+        number = len(self.requests)
+        request = RowRequest(
             row,
             Stopwatch("queue"),
             0,
@@ -50,11 +50,11 @@ class Crowd:
             lambda: wants(row),
             lambda: number in self.stopped,
         )
-        self.seats.append(seat)
-        self.rows.join(seat)
-        return seat
+        self.requests.append(request)
+        self.rows.join(request)
+        return request
 
-    def round(self) -> list[Seat]:
+    def round(self) -> list[RowRequest]:
         ended = self.rows.round()
         self.ended += ended
         return ended
@@ -68,8 +68,8 @@ class Crowd:
         pytest.fail("the rows never end")
 
 
-def text(seat: Seat) -> list[int]:
-    return seat.row.token_ids[seat.row.prompt_tokens :]
+def text(request: RowRequest) -> list[int]:
+    return request.row.token_ids[request.row.prompt_tokens :]
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -78,19 +78,19 @@ def prompt(length: int, seed: int = 0) -> list[int]:
 
 def test_a_text_alone_is_what_the_model_says_in_chunks_that_last_as_they_should() -> None:
     crowd = Crowd(pool(64))
-    seat = crowd.ask(prompt(150), most=40)
+    request = crowd.ask(prompt(150), most=40)
     crowd.run()
-    assert text(seat) == text_alone(prompt(150), 40)
-    assert seat.row.is_done and crowd.ended == [seat]
+    assert text(request) == text_alone(prompt(150), 40)
+    assert request.row.is_done and crowd.ended == [request]
 
     crowd = Crowd(pool(64), FakeFunctions(seconds=0.01))
-    seat = crowd.ask(prompt(3, 8), most=40)
+    request = crowd.ask(prompt(3, 8), most=40)
     lengths: list[int] = []
     while crowd.rows.goes_on:
-        before = seat.row.generated
+        before = request.row.generated
         crowd.round()
-        lengths.append(seat.row.generated - before)
-    assert text(seat) == text_alone(prompt(3, 8), 40)
+        lengths.append(request.row.generated - before)
+    assert text(request) == text_alone(prompt(3, 8), 40)
     assert lengths[0] == 1  # the first token at once
     assert max(lengths) == 8  # 0.08 s
 
@@ -108,18 +108,18 @@ def test_texts_of_a_crowd_are_those_alone(seed: int) -> None:
     for n in range(10):
         for _ in range(dice.randint(0, 6)):
             crowd.round()
-        before = dice.choice([[], *beginnings, *(s.row.token_ids for s in crowd.seats)])
+        before = dice.choice([[], *beginnings, *(s.row.token_ids for s in crowd.requests)])
         asked = before[: dice.randint(0, len(before))] + prompt(dice.randint(1, 90), 100 + n)
         crowd.ask(asked, most=dice.randint(1, 70), salt=dice.choice("ab"))
         if dice.random() < 0.2:
             crowd.stopped.add(dice.randrange(n + 1))
     crowd.run()
-    assert len(crowd.ended) == len(crowd.seats) == 10
-    for number, seat in enumerate(crowd.seats):
-        row = seat.row
+    assert len(crowd.ended) == len(crowd.requests) == 10
+    for number, request in enumerate(crowd.requests):
+        row = request.row
         alone = text_alone(row.token_ids[: row.prompt_tokens], row.options.max_new_tokens)
-        assert seat.error is None
-        assert text(seat) == (alone[: row.generated] if number in crowd.stopped else alone)
+        assert request.error is None
+        assert text(request) == (alone[: row.generated] if number in crowd.stopped else alone)
     memory, prefixes = crowd.pool.memory, crowd.pool.prefixes
     assert prefixes.nodes <= memory.used == prefixes.unused() <= memory.limit
     prefixes.clear()
@@ -172,10 +172,10 @@ def test_a_long_prompt_stops_nobody() -> None:
 
 def test_a_row_that_is_stopped_or_may_not_begin_is_free() -> None:
     crowd = Crowd(pool(64))
-    seat = crowd.ask(prompt(3, 5), most=1000)
+    request = crowd.ask(prompt(3, 5), most=1000)
     crowd.round()
     crowd.stopped.add(0)
-    assert crowd.round() == [seat]
+    assert crowd.round() == [request]
     assert not crowd.rows.goes_on
 
     crowd = Crowd(pool(64))
@@ -189,10 +189,10 @@ def test_a_row_that_is_stopped_or_may_not_begin_is_free() -> None:
 def test_without_functions_for_more_rows_they_alternate_and_more_are_asked_for() -> None:
     crowd = Crowd(pool(64))
     crowd.functions.in_memory = {1}
-    seats = [crowd.ask(prompt(3, n), most=6) for n in (1, 2, 3)]
+    requests = [crowd.ask(prompt(3, n), most=6) for n in (1, 2, 3)]
     crowd.run()
     assert crowd.functions.asked[:2] == [MAX_ROWS, 4], "those that serve any number come first"
-    assert [text(s) for s in seats] == [text_alone(prompt(3, n), 6) for n in (1, 2, 3)]
+    assert [text(s) for s in requests] == [text_alone(prompt(3, n), 6) for n in (1, 2, 3)]
 
 
 def test_an_error_ends_the_rows_that_it_concerns_alone() -> None:
@@ -222,7 +222,7 @@ def test_an_error_ends_the_rows_that_it_concerns_alone() -> None:
     good = crowd.ask(prompt(3, 2), most=5)
     bad = [crowd.ask(prompt(3, 1), wants=gone), crowd.ask(prompt(3, 1), begins=refused)]
     crowd.run()
-    assert [str(seat.error) for seat in bad] == ["nobody reads", "nobody asks"]
+    assert [str(request.error) for request in bad] == ["nobody reads", "nobody asks"]
     assert text(good) == text_alone(prompt(3, 2), 5)
     assert crowd.pool.memory.used == crowd.pool.prefixes.nodes == crowd.pool.prefixes.unused()
 
@@ -249,10 +249,10 @@ class TestPrefixes:
 
         crowd = Crowd(pool(64))
         for _ in range(2):
-            seat = crowd.ask(prompt(100), salt="")
+            request = crowd.ask(prompt(100), salt="")
             crowd.run()
-            assert text(seat) == text_alone(prompt(100), 8)
-            assert seat.row.reused == crowd.pool.memory.used == 0
+            assert text(request) == text_alone(prompt(100), 8)
+            assert request.row.reused == crowd.pool.memory.used == 0
 
     def test_branches_live_side_by_side(self) -> None:
         """An edited message, a retry and a system prompt for many reuse what is still true."""
@@ -264,9 +264,9 @@ class TestPrefixes:
             crowd.run()
         again = [crowd.ask(branch, most=2) for branch in branches]
         crowd.run()
-        for seat, branch in zip(again, branches, strict=True):
-            assert seat.row.reused == len(branch) - 1
-            assert text(seat) == text_alone(branch, 2)
+        for request, branch in zip(again, branches, strict=True):
+            assert request.row.reused == len(branch) - 1
+            assert text(request) == text_alone(branch, 2)
 
     @pytest.mark.parametrize("state_bytes", [0, 16])
     @pytest.mark.parametrize("seed", range(3))
@@ -274,19 +274,19 @@ class TestPrefixes:
         """Within a block; exactly where a conversation goes on, and of rows with states."""
         crowd, dice = Crowd(pool(20, state_bytes=state_bytes)), random.Random(seed)
         for n in range(40):
-            before = dice.choice([[], *(seat.row.token_ids for seat in crowd.seats)])
+            before = dice.choice([[], *(request.row.token_ids for request in crowd.requests)])
             end = dice.choice([len(before), dice.randint(0, len(before))])
             asked, salt = before[:end] + prompt(dice.randint(1, 90), n), dice.choice("ab")
             root = root_name("fake", salt)
             least, most = cached_tokens(crowd.pool.prefixes.names(), root, asked)
-            seat = crowd.ask(asked, most=dice.randint(1, 70), salt=salt)
+            request = crowd.ask(asked, most=dice.randint(1, 70), salt=salt)
             crowd.run()
-            assert least <= seat.row.reused <= most < least + (1 if state_bytes else BLOCK)
+            assert least <= request.row.reused <= most < least + (1 if state_bytes else BLOCK)
 
     def test_a_running_row_shares_its_whole_blocks(self) -> None:
         crowd = Crowd(pool(64))
         crowd.ask(prompt(3 * BLOCK), most=1000, wants=lambda row: row.generated < 2)
-        while not crowd.seats[0].row.is_read:
+        while not crowd.requests[0].row.is_read:
             crowd.round()
         second = crowd.ask([*prompt(3 * BLOCK), 50], most=2)
         crowd.run()
@@ -370,6 +370,6 @@ class TestDisk:
             content[-5] ^= 1
             file.write_bytes(content if damage is None else damage)
         again = Crowd(pool(64, store=PrefixStore(tmp_path, 10**6)))
-        seat = again.ask(prompt(150), most=3)
+        request = again.ask(prompt(150), most=3)
         again.run()
-        assert text(seat) == text_alone(prompt(150), 3)
+        assert text(request) == text_alone(prompt(150), 3)
