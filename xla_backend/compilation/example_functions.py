@@ -68,12 +68,12 @@ _MODELS = {"dense": dense, "convolution": convolution}
 class ExampleFunctions:
     """The functions, and what was traced and compiled of them.
 
-    The caller runs one comparison at a time; `kept` may be called from any thread.
+    The caller runs one comparison at a time; `stored` may be called from any thread.
     """
 
     def __init__(self) -> None:
         self._examples: dict[str, _Example] = {}
-        self._kept: tuple[StoredKey, ...] = ()
+        self._stored: tuple[StoredKey, ...] = ()
 
     def compare(self, request: FunctionRequest) -> FunctionComparison:
         """Calls a function in three ways with the same input and times each.
@@ -108,9 +108,9 @@ class ExampleFunctions:
             results.append(WayResult(way, outcomes[way], phases, cached, difference))
         return FunctionComparison(request, tuple(results))
 
-    def kept(self) -> tuple[StoredKey, ...]:
+    def stored(self) -> tuple[StoredKey, ...]:
         """The compiled shapes, in the order of their first calls."""
-        return self._kept
+        return self._stored
 
     def clear(self) -> None:
         """Every shape is traced and compiled again at its next call.
@@ -118,21 +118,21 @@ class ExampleFunctions:
         XLA frees nothing inside a process, so what was compiled stays in its memory.
         """
         self._examples.clear()
-        self._kept = ()
+        self._stored = ()
 
     def _keep(self, request: FunctionRequest) -> None:
         example = self._examples[request.function]
         name = (request.function, request.rows)
-        kept = {(shape.function, shape.rows): shape for shape in self._kept}
-        before = kept[name].batch_sizes if name in kept else ()
-        kept[name] = StoredKey(
+        stored = {(shape.function, shape.rows): shape for shape in self._stored}
+        before = stored[name].batch_sizes if name in stored else ()
+        stored[name] = StoredKey(
             function=request.function,
             rows=request.rows,
             batch_sizes=tuple(sorted({*before, request.batch_size})),
             graph=example.phases[Way.GRAPH, request.rows],
             xla=example.phases[Way.XLA, request.rows],
         )
-        self._kept = tuple(kept.values())
+        self._stored = tuple(stored.values())
 
 
 @dataclass

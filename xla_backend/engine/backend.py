@@ -190,7 +190,7 @@ class Backend(AnyBackend):
             return self._loop.call(compare)
 
     def stored_keys(self) -> list[StoredKey]:
-        return list(self._example_functions.kept())
+        return list(self._example_functions.stored())
 
     def clear_functions(self) -> None:
         self._loop.call(self._example_functions.clear)
@@ -245,7 +245,7 @@ class Backend(AnyBackend):
 
     def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
         if (engine := self._models.find(model)) is not None:
-            self._warm_up.soon(engine, keys)
+            self._warm_up.queue(engine, keys)
 
     def warm_up(self, model: str, options: GenerationOptions = DEFAULT_OPTIONS) -> None:
         """Compiles in the background the keys of the pool, of a short prompt, and the most used.

@@ -57,8 +57,8 @@ class WarmUp:
                 on_progress(key, outcome, time.perf_counter() - start)
         self._history.save()
 
-    def soon(self, engine: Engine, keys: Iterable[CacheKey]) -> None:
-        """Makes keys in the background, a pool's for all numbers of rows."""
+    def queue(self, engine: Engine, keys: Iterable[CacheKey]) -> None:
+        """Queues keys to be compiled in the background, a pool's for all numbers of rows."""
         for key in keys:
             for rows in WARM_ROW_COUNTS if key.is_pooled and not key.variants else (1,):
                 self._maker.later(engine, key, rows)
@@ -66,7 +66,7 @@ class WarmUp:
     def at_start(self, engine: Engine, first: Iterable[CacheKey]) -> None:
         """Makes some keys in the background, then the most used ones."""
         used = self._history.most_used(engine.info.name)[:START_KEYS]
-        self.soon(engine, dict.fromkeys([*first, *used]))
+        self.queue(engine, dict.fromkeys([*first, *used]))
 
     def pending(self) -> list[tuple[str, CacheKey]]:
         """Models and keys that are made or wait in the background."""

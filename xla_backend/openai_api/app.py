@@ -42,7 +42,7 @@ from xla_backend.openai_api.messages import MessagesRequest, MessageWriter
 from xla_backend.openai_api.outside import PATH
 from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, DecideRequest
 from xla_backend.openai_api.responses import ResponseRequest, ResponseStore, ResponseWriter
-from xla_backend.openai_api.transcription import TranscriptionForm, kept
+from xla_backend.openai_api.transcription import TranscriptionForm, saved
 from xla_backend.openai_api.writers import ChatWriter, CompletionWriter
 
 _LEFT = 499
@@ -208,7 +208,7 @@ def create_api(host: Host) -> FastAPI:
         model = meant(form.model, host.models(), lambda info: info.family == "speech")
         host.check(model, "", options)
         with ExitStack() as stack:  # a long recording takes a while to copy
-            path = await asyncio.to_thread(stack.enter_context, kept(form.file))
+            path = await asyncio.to_thread(stack.enter_context, saved(form.file))
             asked = SpeechRequest(
                 model,
                 path,

@@ -127,7 +127,7 @@ def _clock(seconds: float, mark: str) -> str:
 
 
 @contextmanager
-def kept(upload: UploadFile) -> Iterator[str]:
+def saved(upload: UploadFile) -> Iterator[str]:
     """Writes the upload to a temporary file for the engine's process; yields its path."""
     suffix = re.sub(r"[^\w.]", "", Path(upload.filename or "").suffix)[:10]
     with tempfile.NamedTemporaryFile(suffix=suffix) as file:

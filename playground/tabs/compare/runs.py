@@ -1,7 +1,7 @@
 """Comparisons that visitors have started: what each one does, step by step, and its results.
 
 Knows the engine, ways and variants. Must not know components or HTML. A comparison waits its turn
-like any run, and while it has the engine nothing else is measured or made ready.
+like any run, and while it has the engine nothing else is measured or compiled.
 """
 
 import secrets

@@ -23,7 +23,7 @@ def shape_map(shapes: Sequence[Shape], prefetching: Sequence[CacheKey] = ()) -> 
 
     Args:
         shapes: in the order of their sizes.
-        prefetching: this model's keys that are being made ready, and those that wait.
+        prefetching: this model's keys that are being compiled, and those that wait.
     """
     if not shapes:
         return nothing("Choose at least one value in each of the three lists.")

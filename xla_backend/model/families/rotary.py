@@ -249,27 +249,27 @@ class Rotary(PaddedPrompt):
             own: tf.Tensor | None,
             only_last: bool = False,
         ) -> tuple[tf.Tensor, Any]:
-            mixed, remembered = layer.mixer.prefill(
+            mixed, cached = layer.mixer.prefill(
                 _normed(layer, x), rotation, mask, source, only_last
             )
             if only_last:
                 x, own = x[-1, None], None if own is None else own[-1, None]
-            return self._finish(layer, x, mixed, own), remembered
+            return self._finish(layer, x, mixed, own), cached
 
         each = Repeated(block)
         prompt: list[Any] = []
         x, inputs = self._embed(token_ids)
         for layer, form, own in zip(self.layers[:-1], self.form.layers, inputs, strict=False):
             mask, source = CausalMask(padding, form.mixer.window), _source(form, prompt)
-            x, remembered = each(layer, x, rotations[form.mixer.positions], mask, source, own)
-            prompt.append(remembered)
+            x, cached = each(layer, x, rotations[form.mixer.positions], mask, source, own)
+            prompt.append(cached)
         # Only the logits of the last position are needed: see `DecoderOnly.prefill`.
         form = self.form.layers[-1]
         rotation = rotations[form.mixer.positions]
         mask, source = CausalMask(padding, form.mixer.window), _source(form, prompt)
         last = self.layers[-1]
-        x, remembered = block(last, x, rotation, mask, source, inputs[-1], only_last=True)
-        prompt.append(remembered)
+        x, cached = block(last, x, rotation, mask, source, inputs[-1], only_last=True)
+        prompt.append(cached)
         return Prefilled(
             logits=self.logits(x),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
@@ -354,27 +354,25 @@ class Rotary(PaddedPrompt):
             layer: Layer,
             x: tf.Tensor,
             rotation: Rotation | None,
-            remembered: tuple[Any, Any],
+            cached: tuple[Any, Any],
             visible: tuple[tf.Tensor, tf.Tensor],
             source: Any,
             own: tf.Tensor | None,
         ) -> tuple[tf.Tensor, Any]:
-            mixed, current = layer.mixer.step(
-                _normed(layer, x), rotation, *remembered, visible, source
-            )
+            mixed, current = layer.mixer.step(_normed(layer, x), rotation, *cached, visible, source)
             return self._finish(layer, x, mixed, own), current
 
         each = Repeated(block)
         all_current: list[Any] = []
         x, inputs = self._embed(tf.reshape(token_ids, [num_beams * batch_size]))
-        for layer, form, own, *remembered in zip(
+        for layer, form, own, *cached in zip(
             self.layers, self.form.layers, inputs, context.prompt, kv_cache, strict=True
         ):
             source = _source(form, all_current)
             rotation = rotations[form.mixer.positions]
             is_attention = isinstance(layer.mixer, Attention)
             seen = visible[form.mixer.window] if is_attention else (index, kv_cache_bias)
-            x, current = each(layer, x, rotation, tuple(remembered), seen, source, own)
+            x, current = each(layer, x, rotation, tuple(cached), seen, source, own)
             all_current.append(current)
         return self.logits(blocks.batch_first(x, batch_size)), all_current
 
