@@ -198,11 +198,13 @@ FORMS: dict[str, dict[str, Any]] = {
     },
     "Granite 4": {
         "model_type": "granitemoehybrid",
+        "num_experts_per_tok": 0,
         "attention_multiplier": 0.2,
         "tie_word_embeddings": True,
     },
     "Granite 4 Mamba": {
         "model_type": "granitemoehybrid",
+        "num_experts_per_tok": 0,
         "hidden_size": 64,
         "num_hidden_layers": 4,
         "layer_types": ["mamba", "attention", "mamba", "mamba"],
@@ -238,19 +240,14 @@ FORMS: dict[str, dict[str, Any]] = {
         "intermediate_size": 24,
         "attention_multiplier": 0.2,
     },
-    "Qwen2 experts": {
-        "model_type": "qwen2_moe",
-        "num_hidden_layers": 3,
-        "mlp_only_layers": [1],
-    },
+    "Qwen2 experts": {"model_type": "qwen2_moe"},
     # As all published ones up to 7B: without norms of what states yield.
-    "Falcon-H1": {"model_type": "falcon_h1", "mamba_conv_bias": False, **_FALCON_H1},
+    "Falcon-H1": {"model_type": "falcon_h1", **_FALCON_H1},
     "Falcon-H1 norms": {
         "model_type": "falcon_h1",
         "num_hidden_layers": 3,
         "mamba_rms_norm": True,
-        "mamba_norm_before_gate": False,
-        "tie_word_embeddings": True,
+        "mamba_norm_before_gate": False,  # as in 34B
         **_FALCON_H1,
     },
     "LFM2": {
