@@ -398,12 +398,11 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
         if leaf not in ("weight", "bias"):  # Falcon-H1's norms, and vectors
             stem, leaf = name, "weight"
         at, _, part = stem.rpartition(".")
-        layer = name.split(".")[1]
+        layer = name.removeprefix("blk.").partition(".")[0]
         if architecture == "qwen35" and layer.isdecimal() and int(layer) >= layers:
             continue
         if part in _VECTORS:
-            vector = file.read(name).reshape(-1)
-            # -exp(A_log)
+            vector = file.read(name).reshape(-1)  # ssm_a is -exp(A_log)
             yield _name(file, architecture, stem), np.log(-vector) if part == "ssm_a" else vector
             continue
         if part in _EXPERT_NAMES and at.startswith("blk."):
