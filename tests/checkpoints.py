@@ -445,6 +445,8 @@ def rotary(
     names = _LFM3_NAMES if model_type == "lfm3" else {}
     if model_type in ("lfm2", "lfm2_moe"):
         names = _LFM2_NAMES
+    if model_type == "falcon_h1":
+        names = _FALCON_NAMES
     is_gemma = model_type.startswith("gemma")
     draw = _Draw(seed)
 
@@ -508,7 +510,8 @@ def rotary(
             for name in ("dt_bias", "D"):
                 tensors[f"{block}mamba.{name}"] = draw.normal(settings.mamba_n_heads, std=0.5)
             inner = settings.mamba_n_heads * settings.mamba_d_head
-            tensors[f"{block}mamba.norm.weight"] = draw.scale(inner)
+            if getattr(settings, "mamba_rms_norm", True):
+                tensors[f"{block}mamba.norm.weight"] = draw.scale(inner)
         if f"{block}linear_attn.in_proj_a.weight" in tensors:
             count = settings.linear_num_value_heads
             tensors[f"{block}linear_attn.A_log"] = draw.normal(count, std=1.0)
@@ -540,6 +543,10 @@ def rotary(
     return folder
 
 
+_WITH_EXPERTS = (
+    *("qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "granitemoehybrid"),
+    *("lfm2_moe", "gpt_oss"),
+)
 _NORMED_HEADS = (
     *("qwen3", "gemma3_text", "qwen3_moe", "lfm2", "lfm2_moe", "lfm3", "qwen3_5_text"),
 )
@@ -557,6 +564,23 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     **{
         name: {"num_local_experts": 6, "num_experts_per_tok": 2}
         for name in ("qwen3_moe", "olmoe", "granitemoe", "gpt_oss")
+    },
+    "granitemoeshared": {
+        "num_local_experts": 6,
+        "num_experts_per_tok": 2,
+        "shared_intermediate_size": 32,
+    },
+    "qwen2_moe": {
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 32,
+    },
+    "falcon_h1": {
+        "mamba_d_ssm": 64,
+        "mamba_n_heads": 4,
+        "mamba_n_groups": 2,
+        "mamba_d_state": 12,
     },
     "granitemoehybrid": {
         "layer_types": ["attention", "attention"],
@@ -611,6 +635,11 @@ _LFM2_NAMES = _LFM_NAMES | {
     "k_norm": "k_layernorm",
     "self_attn.o_proj": "self_attn.out_proj",
 }
+_FALCON_NAMES = {
+    "norm": "final_layernorm",
+    "mlp": "feed_forward",
+    "post_attention_layernorm": "pre_ff_layernorm",
+}
 _LFM3_NAMES = _LFM_NAMES | {
     "post_attention_layernorm": "post_operator_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -630,7 +659,8 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
     heads = settings.num_attention_heads, settings.num_key_value_heads
     queries, keys = (count * _head_size(settings, layer) for count in heads)
     out_bias = getattr(settings, "attention_bias", False)
-    bias, inner_bias = out_bias or kind == "qwen2", getattr(settings, "mlp_bias", False)
+    bias = out_bias or kind in ("qwen2", "qwen2_moe")
+    inner_bias = getattr(settings, "mlp_bias", False)
     if kind == "phi3":
         return [
             ("self_attn.qkv_proj", width, queries + 2 * keys, False),
@@ -670,27 +700,33 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
                 ("linear_attn.conv1d", settings.linear_conv_kernel_dim, mixed, False),
                 ("linear_attn.out_proj", values, width, False),
             ]
-    if kind == "granitemoehybrid" and settings.layer_types[layer] == "linear_attention":
+    has_state = kind == "granitemoehybrid" and settings.layer_types[layer] == "linear_attention"
+    if has_state or kind == "falcon_h1":
         values = settings.mamba_n_heads * settings.mamba_d_head
         mixed = values + 2 * settings.mamba_n_groups * settings.mamba_d_state
         out, has_bias = values + mixed + settings.mamba_n_heads, settings.mamba_proj_bias
-        mixer = [
+        mixer = ([] if has_state else mixer) + [
             ("mamba.in_proj", width, out, has_bias),
             ("mamba.conv1d", settings.mamba_d_conv, mixed, settings.mamba_conv_bias),
             ("mamba.out_proj", values, width, has_bias),
         ]
-    if kind == "granitemoehybrid":
-        inner = settings.shared_intermediate_size
     experts: list[tuple[str, int, int, bool]] = []
-    at = ["mlp"]
+    at = {"mlp": inner}
     dense = getattr(settings, "mlp_only_layers", range(getattr(settings, "num_dense_layers", 0)))
-    if kind in ("qwen3_moe", "olmoe", "granitemoe", "lfm2_moe", "gpt_oss") and layer not in dense:
+    shared = getattr(settings, "shared_intermediate_size", 0)  # Granite's
+    if kind == "granitemoehybrid" and not settings.num_local_experts:
+        at = {"mlp": shared}
+    elif kind in _WITH_EXPERTS and layer not in dense:
         inner = getattr(settings, "moe_intermediate_size", inner)
         count = getattr(settings, "num_local_experts", None) or settings.num_experts
         inner_bias |= kind == "gpt_oss"
         experts = [("mlp.gate", width, count, inner_bias)]
-        at = [f"mlp.experts.{number}" for number in range(count)]
-    for where in at:
+        at = {f"mlp.experts.{number}": inner for number in range(count)}
+        if shared := getattr(settings, "shared_expert_intermediate_size", shared):
+            at["mlp.shared_expert"] = shared
+        if kind == "qwen2_moe":
+            experts.append(("mlp.shared_expert_gate", width, 1, False))
+    for where, inner in at.items():
         experts += [
             (f"{where}.gate_proj", width, inner, inner_bias),
             (f"{where}.up_proj", width, inner, inner_bias),
@@ -717,20 +753,26 @@ def _interleave_experts(tensors: dict[str, np.ndarray], block: str, count: int) 
 
 def _stack_experts(tensors: dict[str, np.ndarray], block: str, count: int) -> None:
     """As Granite has them: gate above up in one matrix, those of all experts in one tensor."""
-    at = [f"{block}mlp.experts.{number}." for number in range(count)] or [f"{block}mlp."]
-    gate, up, down = (
-        [tensors.pop(f"{where}{name}_proj.weight") for where in at]
-        for name in ("gate", "up", "down")
-    )
-    into, out = np.concatenate([np.stack(gate), np.stack(up)], axis=1), np.stack(down)
-    if not count:
-        tensors[f"{block}shared_mlp.input_linear.weight"] = into[0]
-        tensors[f"{block}shared_mlp.output_linear.weight"] = out[0]
-        return
-    tensors[f"{block}block_sparse_moe.input_linear.weight"] = into
-    tensors[f"{block}block_sparse_moe.output_linear.weight"] = out
-    router = tensors.pop(f"{block}mlp.gate.weight")
-    tensors[f"{block}block_sparse_moe.router.layer.weight"] = router
+    whole = f"{block}mlp.shared_expert." if count else f"{block}mlp."
+    at = {
+        "block_sparse_moe": [f"{block}mlp.experts.{number}." for number in range(count)],
+        "shared_mlp": [whole] * (f"{whole}up_proj.weight" in tensors),
+    }
+    for name, networks in at.items():
+        if not networks:
+            continue
+        gate, up, down = (
+            [tensors.pop(f"{where}{each}_proj.weight") for where in networks]
+            for each in ("gate", "up", "down")
+        )
+        into, out = np.concatenate([np.stack(gate), np.stack(up)], axis=1), np.stack(down)
+        if name == "shared_mlp":
+            into, out = into[0], out[0]
+        tensors[f"{block}{name}.input_linear.weight"] = into
+        tensors[f"{block}{name}.output_linear.weight"] = out
+    if count:
+        router = tensors.pop(f"{block}mlp.gate.weight")
+        tensors[f"{block}block_sparse_moe.router.layer.weight"] = router
 
 
 def growing(context: int) -> dict[str, Callable[[Path], Path]]:
@@ -754,6 +796,7 @@ def growing(context: int) -> dict[str, Callable[[Path], Path]]:
             "lfm3", seed=4, num_hidden_layers=4, layer_types=_LFM3_LAYERS, sliding_window=6
         ),
         "OLMoE": made("olmoe", seed=5, intermediate_size=24),
+        "Falcon-H1": made("falcon_h1"),
         "Qwen3.5": made("qwen3_5_text", seed=6, num_hidden_layers=4, layer_types=_DELTA_LAYERS),
     }
 

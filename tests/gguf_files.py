@@ -14,6 +14,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 ARCHITECTURES = (
@@ -193,7 +194,7 @@ def permuted(tensor: np.ndarray, heads: int) -> np.ndarray:
 
 def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
     """A tensor as the converter of an architecture stores it."""
-    if architecture in ("llama", "granite", "smollm3", "mistral3", "granitemoe"):
+    if architecture in ("llama", "smollm3", "mistral3") or architecture.startswith("granite"):
         if ".q_proj." in name:
             return permuted(tensor, HEADS)
         if ".k_proj." in name:
@@ -202,8 +203,103 @@ def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
     if has_offset and name.endswith("norm.weight"):
         return tensor + np.float32(1)
     if name.endswith("A_log"):
-        return -np.exp(tensor)
-    return tensor
+        tensor = -np.exp(tensor)
+    if name.endswith(("mamba.A_log", "mamba.D")):
+        return tensor[:, None]
+    return tensor[:, 0] if name.endswith("mamba.conv1d.weight") else tensor
+
+
+def convert(path: Path, folder: Path, architecture: str) -> Path:
+    """Writes the model of a Hugging Face folder, with its tokenizer, as the converter does.
+
+    For architectures with Mamba-2, or with shared experts.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, method in _FROM_CONFIG.items():
+        if config.get(key):
+            getattr(writer, f"add_{method}")(config[key])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
+    if architecture in ("falcon-h1", "granitehybrid"):
+        writer.add_ssm_inner_size(config["mamba_n_heads"] * config["mamba_d_head"])
+    if architecture.startswith("granite"):
+        writer.add_logit_scale(config["logits_scaling"])
+        writer.add_embedding_scale(config["embedding_multiplier"])
+        kinds = config.get("layer_types", [""] * config["num_hidden_layers"])
+        kv_heads = config["num_key_value_heads"]
+        writer.add_head_count_kv([kv_heads * (kind != "linear_attention") for kind in kinds])
+        writer.add_rope_scaling_finetuned(architecture != "granitehybrid")
+    add_byte_level(writer, Tokenizer.from_file(str(folder / "tokenizer.json")), "gpt-2")
+    writer.add_eos_token_id(config["eos_token_id"])
+    tensors: dict[str, np.ndarray] = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        at, _, part = name.removesuffix(".weight").rpartition(".")
+        at, _, network = at.rpartition(".")
+        if part not in ("input_linear", "output_linear"):
+            if architecture == "falcon-h1":
+                tensor = _with_multipliers(tensor, name, config)
+            if name.endswith("mamba.norm.weight"):
+                tensor = tensor.reshape(config["mamba_n_groups"], -1)
+            tensors[name] = tensor
+            continue
+        both = np.split(tensor, 2, axis=-2) if part == "input_linear" else [tensor]
+        for own, piece in zip(("gate", "up") if len(both) > 1 else ("down",), both, strict=True):
+            if network == "block_sparse_moe":
+                for number, expert in enumerate(piece):
+                    tensors[f"{at}.mlp.experts.{number}.{own}_proj.weight"] = expert
+            else:
+                where = "mlp.shared_expert" if config["num_local_experts"] else "mlp"
+                tensors[f"{at}.{where}.{own}_proj.weight"] = piece
+    add_tensors(writer, architecture, tensors)
+    finish(writer)
+    return path
+
+
+_FROM_CONFIG = {
+    "num_hidden_layers": "block_count",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "head_count",
+    "num_key_value_heads": "head_count_kv",
+    "head_dim": "key_length",
+    "rms_norm_eps": "layer_norm_rms_eps",
+    "num_local_experts": "expert_count",
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    "shared_intermediate_size": "expert_shared_feed_forward_length",
+    "attention_multiplier": "attention_scale",
+    "residual_multiplier": "residual_scale",
+    "mamba_d_conv": "ssm_conv_kernel",
+    "mamba_d_state": "ssm_state_size",
+    "mamba_n_groups": "ssm_group_count",
+    "mamba_n_heads": "ssm_time_step_rank",
+}
+"""What the converter of every architecture above calls a setting."""
+
+
+def _with_multipliers(tensor: np.ndarray, name: str, config: dict[str, Any]) -> np.ndarray:
+    """Falcon-H1's weights have its multipliers in them."""
+    inner, state = config["mamba_d_ssm"], config["mamba_n_groups"] * config["mamba_d_state"]
+    sizes = [inner, inner, state, state, config["mamba_n_heads"]]
+    attention, of_gate, of_down = config["attention_in_multiplier"], *config["mlp_multipliers"]
+    factors = {
+        "embed_tokens": config["embedding_multiplier"],
+        "lm_head": config["lm_head_multiplier"],
+        "gate_proj": of_gate,
+        "down_proj": of_down,
+        "q_proj": attention,
+        "k_proj": attention * config["key_multiplier"],
+        "v_proj": attention,
+        "o_proj": config["attention_out_multiplier"],
+        "out_proj": config["ssm_out_multiplier"],
+        "in_proj": np.repeat(config["ssm_multipliers"], sizes)[:, None]
+        * config["ssm_in_multiplier"],
+    }
+    return (tensor * factors.get(name.split(".")[-2], 1.0)).astype(np.float32)
 
 
 def begin(path: Path, architecture: str) -> gguf.GGUFWriter:
@@ -240,7 +336,7 @@ def add_tensors(
 ) -> None:
     """Adds weights as the converter of an architecture does, matrices in `kind`."""
     [arch] = (key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    names = gguf.get_tensor_name_map(arch, LAYERS)
+    names = gguf.get_tensor_name_map(arch, LAYERS + 1)
     stacks: dict[str, list[np.ndarray]] = {}
     for name, tensor in tensors.items():
         of_all = re.sub(r"experts\.\d+", "experts", name)

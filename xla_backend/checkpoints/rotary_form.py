@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
@@ -84,6 +84,8 @@ class State:
         keys, values: numbers of a key and of a value.
         alternate: whether heads have the heads of keys in turn, instead of neighbours one.
         taps, has_bias: of the convolution. projections_have_biases: those before and behind it.
+        norm: whether what Mamba-2 reads is normalised before its gates, behind them, or not.
+        scales: factors of Mamba-2's gates, values, keys, queries and steps; None for none.
     """
 
     rule: Literal["delta", "mamba"]
@@ -95,12 +97,35 @@ class State:
     alternate: bool = False
     has_bias: bool = False
     projections_have_biases: bool = False
+    norm: Literal["before", "behind", None] = "behind"
+    scales: tuple[float, ...] | None = None
     positions: ClassVar[None] = None
     window: ClassVar[None] = None
     source: ClassVar[None] = None
 
 
-AnyMixer = Attention | Convolution | State
+@dataclass(frozen=True)
+class Parallel:
+    """A mixer: attention and a state of one input, whose outputs are added (Falcon-H1).
+
+    Attributes:
+        scales: factors of what they yield.
+    """
+
+    attention: Attention
+    state: State
+    scales: tuple[float, float]
+    window: ClassVar[None] = None
+    source: ClassVar[None] = None
+
+    @property
+    def positions(self) -> Positions:
+        """Those of attention."""
+        return self.attention.positions
+
+
+_Single = Attention | Convolution | State
+AnyMixer = _Single | Parallel
 STATES = {"delta": "linear_attn", "mamba": "mamba"}
 """What such a mixer is called in a checkpoint."""
 
@@ -124,6 +149,8 @@ class Experts:
         favours: whether a bias changes which are chosen, but not their shares.
         clamp: l and a in min(g, l) * sigmoid(a * min(g, l)) * (clip(u, -l, l) + 1), in place of
             an activation of the gate g times u.
+        shared: the width inside a further one, which every position has; 0 for none.
+        gates_shared: whether that one has a sigmoid gate.
     """
 
     inner: int
@@ -133,6 +160,8 @@ class Experts:
     sigmoid_scale: float | None = None
     favours: bool = False
     clamp: tuple[float, float] | None = None
+    shared: int = 0
+    gates_shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,6 +190,7 @@ class RotaryForm:
         score_cap, logit_cap: c in c * tanh(x / c), the soft cap of scores and of logits.
         embedding_scale, residual_scale, logit_scale: factors of embeddings, of a layer's outputs,
             and of logits.
+        activation_scales: factors before and behind the activation of feed-forward networks.
         layer_inputs: numbers of each token's further embedding for each layer, 0 for none; layers
             then also scale what they yield (Gemma 4).
         layer_tokens: how many tokens have such embeddings.
@@ -191,6 +221,7 @@ class RotaryForm:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logit_scale: float = 1.0
+    activation_scales: tuple[float, float] = (1.0, 1.0)
     layer_inputs: int = 0
     layer_tokens: int = 0
 
@@ -288,6 +319,16 @@ def _granite(config: Any) -> dict[str, Any]:
     }
 
 
+def _falcon_h1(config: Any) -> dict[str, Any]:
+    scores = config.attention_in_multiplier**2 * config.key_multiplier
+    return {
+        "score_scale": _sizes(config, 0)[1] ** -0.5 * scores,
+        "embedding_scale": config.embedding_multiplier,
+        "logit_scale": config.lm_head_multiplier,
+        "activation_scales": tuple(config.mlp_multipliers),
+    }
+
+
 def _attention_bias(config: Any) -> dict[str, Any]:
     return {"qkv_bias": config.attention_bias, "out_bias": config.attention_bias}
 
@@ -297,6 +338,7 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "mistral": lambda config: {},
     "ministral3": lambda config: {},
     "qwen2": _qwen2,
+    "qwen2_moe": lambda config: {"qkv_bias": config.qkv_bias},
     "qwen3": _qwen3,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
@@ -309,7 +351,9 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "qwen3_moe": _qwen3,
     "olmoe": _olmoe,
     "granitemoe": _granite,
+    "granitemoeshared": _granite,
     "granitemoehybrid": _granite,
+    "falcon_h1": _falcon_h1,
     "lfm2": _lfm2,
     "lfm2_moe": _lfm2,
     "lfm3": _lfm3,
@@ -323,7 +367,21 @@ def _qwen3_experts(config: Any, place: int) -> Gated | Experts:
     dense = config.mlp_only_layers or ()
     if place in dense or (place + 1) % config.decoder_sparse_step:
         return Gated(config.intermediate_size)
-    return _experts(config, config.moe_intermediate_size, config.norm_topk_prob)
+    shared = getattr(config, "shared_expert_intermediate_size", 0)
+    return _experts(
+        config,
+        config.moe_intermediate_size,
+        config.norm_topk_prob,
+        shared=shared,
+        gates_shared=shared > 0,
+    )
+
+
+def _granite_experts(config: Any, place: int) -> Gated | Experts:
+    shared = config.shared_intermediate_size
+    if not config.num_local_experts:
+        return Gated(shared)
+    return _experts(config, config.intermediate_size, True, shared=shared)
 
 
 def _lfm2_experts(config: Any, place: int) -> Gated | Experts:
@@ -364,12 +422,14 @@ def _gemma4_gated(config: Any, place: int) -> Gated:
 
 
 _FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
+    "qwen2_moe": _qwen3_experts,
     "qwen3_moe": _qwen3_experts,
     "olmoe": lambda config, place: _experts(
         config, config.intermediate_size, config.norm_topk_prob
     ),
     "granitemoe": lambda config, place: _experts(config, config.intermediate_size, True),
-    "granitemoehybrid": lambda config, place: Gated(config.shared_intermediate_size),
+    "granitemoeshared": _granite_experts,
+    "granitemoehybrid": _granite_experts,
     "lfm2": _lfm2_gated,
     "lfm2_moe": _lfm2_experts,
     "gemma4_text": _gemma4_gated,
@@ -435,7 +495,8 @@ def _layer(config: Any, place: int) -> LayerForm:
 
 
 def _state(config: Any) -> State:
-    if is_mamba := config.model_type == "granitemoehybrid":
+    is_parallel = config.model_type == "falcon_h1"
+    if is_mamba := is_parallel or config.model_type == "granitemoehybrid":
         names = ["mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv"]
     else:
         names = ["num_value_heads", "num_key_heads", "key_head_dim", "value_head_dim"]
@@ -447,7 +508,7 @@ def _state(config: Any) -> State:
         (keys % 4 == 0, "be a multiple of 4"),
         (values % 16 == 0, "be a multiple of 16"),
         (taps > 1, "be 2 or more"),
-        ("full_attention" in config.layer_types, "have a layer of full_attention"),
+        (is_parallel or "full_attention" in config.layer_types, "have a layer of full_attention"),
     )
     found = [*zip(names, sizes, strict=True), ("layer_types", config.layer_types)]
     for (name, value), (is_possible, what) in zip(found, suits, strict=True):
@@ -457,7 +518,14 @@ def _state(config: Any) -> State:
             )
     if is_mamba:
         has_bias, others = config.mamba_conv_bias, config.mamba_proj_bias
-        return State("mamba", heads, key_heads, keys, values, taps, False, has_bias, others)
+        state = State("mamba", heads, key_heads, keys, values, taps, False, has_bias, others)
+        if not is_parallel:
+            return state
+        norm: Literal["before", "behind", None] = None
+        if config.mamba_rms_norm:
+            norm = "before" if config.mamba_norm_before_gate else "behind"
+        scales = tuple(config.ssm_in_multiplier * x for x in config.ssm_multipliers)
+        return replace(state, norm=norm, scales=scales)
     # The heads of GGUF files are in another order.
     alternate = getattr(config, "linear_heads_alternate", False)
     return State("delta", heads, key_heads, keys, values, taps, alternate)
@@ -468,6 +536,8 @@ def _mixer(config: Any, place: int) -> AnyMixer:
     kind = "sliding_attention" if window else "full_attention"
     if getattr(config, "layer_types", None):
         kind = config.layer_types[place]
+    if is_parallel := config.model_type == "falcon_h1":
+        kind = "full_attention"
     if kind == "conv" and config.model_type.startswith("lfm"):
         if config.conv_L_cache < 2:
             raise ModelUnavailable(
@@ -500,7 +570,11 @@ def _mixer(config: Any, place: int) -> AnyMixer:
             for number, mode in enumerate(config.kv_sharing_modes)
             if mode == "store" and config.layer_types[number] == kind
         )
-    return Attention(kv_heads, head_size, positions, own_window, source)
+    attention = Attention(kv_heads, head_size, positions, own_window, source)
+    if not is_parallel:
+        return attention
+    scale = config.attention_in_multiplier * config.attention_out_multiplier
+    return Parallel(attention, _state(config), (scale, config.ssm_out_multiplier))
 
 
 # Contexts
@@ -708,12 +782,15 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Callable[[Any], A
             return
         layer, (where, names) = form.layers[int(place)], _STACKED[part]
         feed_forward, end = layer.feed_forward, 0
+        inner = feed_forward.inner
+        if part.startswith("shared_mlp") and isinstance(feed_forward, Experts):
+            where, inner = "mlp.shared_expert", feed_forward.shared
         sizes = {"down_proj": form.width}
         if isinstance(layer.mixer, Attention):
             qkv = ("q_proj", "k_proj", "v_proj")
             sizes |= dict(zip(qkv, qkv_sizes(form, layer.mixer), strict=True))
         for own in names:
-            begin, end = end, end + sizes.get(own, feed_forward.inner)
+            begin, end = end, end + sizes.get(own, inner)
             if isinstance(feed_forward, Experts) and where == "mlp.experts":
                 for number in range(feed_forward.count):
                     rows = itemgetter((number, slice(begin, end)))
@@ -766,39 +843,48 @@ def norms(form: RotaryForm) -> tuple[str | None, str | None, str | None, str | N
 def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tuple[int, ...]]]:
     for norm in filter(None, norms(form)):
         yield f"{norm}.weight", (form.width,)
-    for name, out, into, has_bias in (*_mixer_linears(form, layer), *_inner_linears(form, layer)):
+    mixer = layer.mixer
+    parts: tuple[_Single, ...]
+    parts = (mixer.attention, mixer.state) if isinstance(mixer, Parallel) else (mixer,)
+    linears = [linear for part in parts for linear in _mixer_linears(form, part)]
+    for name, out, into, has_bias in (*linears, *_inner_linears(form, layer)):
         yield f"{name}.weight", (out, into)
         if has_bias:
             yield f"{name}.bias", (out,)
-    mixer = layer.mixer
-    if isinstance(mixer, Attention) and form.qk_norm:
-        heads = (form.heads, mixer.kv_heads) if form.qk_norm == "all" else (1, 1)
-        names = ("q_norm", "k_norm") if mixer.source is None else ("q_norm",)
-        for name, count in zip(names, heads, strict=False):
-            yield f"self_attn.{name}.weight", (count * mixer.head_size,)
     if form.layer_inputs:
         yield "per_layer_input_gate.weight", (form.layer_inputs, form.width)
         yield "per_layer_projection.weight", (form.width, form.layer_inputs)
         yield "post_per_layer_input_norm.weight", (form.width,)
         yield "layer_scale.weight", (1,)
+    for part in parts:
+        yield from _mixer_vectors(form, part)
+    if isinstance(layer.feed_forward, Experts) and layer.feed_forward.favours:
+        yield "mlp.expert_bias.bias", (layer.feed_forward.count,)
+
+
+def _mixer_vectors(form: RotaryForm, mixer: _Single) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if isinstance(mixer, Attention) and form.qk_norm:
+        heads = (form.heads, mixer.kv_heads) if form.qk_norm == "all" else (1, 1)
+        names = ("q_norm", "k_norm") if mixer.source is None else ("q_norm",)
+        for name, count in zip(names, heads, strict=False):
+            yield f"self_attn.{name}.weight", (count * mixer.head_size,)
     if isinstance(mixer, State):
         at, is_mamba = STATES[mixer.rule], mixer.rule == "mamba"
         yield from (
             (f"{at}.{x}", (mixer.heads,)) for x in ("A_log", "dt_bias", "D")[: 2 + is_mamba]
         )
-        yield f"{at}.norm.weight", (mixer.values * (mixer.heads if is_mamba else 1),)
+        if mixer.norm:
+            yield f"{at}.norm.weight", (mixer.values * (mixer.heads if is_mamba else 1),)
     if isinstance(mixer, Attention) and form.has_sinks:
         yield "self_attn.sink.weight", (form.heads,)
-    if isinstance(layer.feed_forward, Experts) and layer.feed_forward.favours:
-        yield "mlp.expert_bias.bias", (layer.feed_forward.count,)
 
 
 _Linear = tuple[str, int, int, bool]
 """Of a projection the name, the widths behind it and before it, and whether it has a bias."""
 
 
-def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
-    width, mixer = form.width, layer.mixer
+def _mixer_linears(form: RotaryForm, mixer: _Single) -> Iterator[_Linear]:
+    width = form.width
     if isinstance(mixer, Convolution):
         yield "conv.in_proj", 3 * width, width, mixer.has_bias
         yield "conv.conv", width, mixer.taps, mixer.has_bias
@@ -828,14 +914,18 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
 
 
 def _inner_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
-    inner, at = layer.feed_forward.inner, ["mlp"]
-    if isinstance(layer.feed_forward, Experts):
-        yield "mlp.gate", layer.feed_forward.count, form.width, form.feed_forward_bias
-        at = [f"mlp.experts.{number}" for number in range(layer.feed_forward.count)]
-    for of in at:
-        yield f"{of}.gate_proj", inner, form.width, form.feed_forward_bias
-        yield f"{of}.up_proj", inner, form.width, form.feed_forward_bias
-        yield f"{of}.down_proj", form.width, inner, form.feed_forward_bias
+    of, width, has_bias = layer.feed_forward, form.width, form.feed_forward_bias
+    networks = [("mlp", of.inner)]
+    if isinstance(of, Experts):
+        yield "mlp.gate", of.count, width, has_bias
+        networks = [(f"mlp.experts.{number}", of.inner) for number in range(of.count)]
+        networks += [("mlp.shared_expert", of.shared)] * (of.shared > 0)
+        if of.gates_shared:
+            yield "mlp.shared_expert_gate", 1, width, False
+    for at, inner in networks:
+        yield f"{at}.gate_proj", inner, width, has_bias
+        yield f"{at}.up_proj", inner, width, has_bias
+        yield f"{at}.down_proj", width, inner, has_bias
 
 
 def qkv_sizes(form: RotaryForm, mixer: Attention) -> tuple[int, int, int]:
@@ -859,9 +949,14 @@ _LFM2_NAMES = _LFM_NAMES | {
     "self_attn.out_proj": "self_attn.o_proj",
     "feed_forward.expert_bias": "mlp.expert_bias.bias",
 }
+_GRANITE_NAMES = {"block_sparse_moe.router.layer": "mlp.gate"}
 _OWN_NAMES = {
-    "granitemoe": {"block_sparse_moe.router.layer": "mlp.gate"},
-    "granitemoehybrid": {"shared_mlp.output_linear": "mlp.down_proj"},
+    **dict.fromkeys(("granitemoe", "granitemoeshared", "granitemoehybrid"), _GRANITE_NAMES),
+    "falcon_h1": {
+        "feed_forward": "mlp",
+        "pre_ff_layernorm": "post_attention_layernorm",
+        "final_layernorm": "norm",
+    },
     "gemma4_text": {"layer_scalar": "layer_scale.weight"},
     "gpt_oss": {"mlp.router": "mlp.gate", "self_attn.sinks": "self_attn.sink.weight"},
     "lfm2": _LFM2_NAMES,
@@ -881,6 +976,7 @@ _STACKED = {
     "self_attn.qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")),
     "mlp.gate_up_proj": ("mlp", ("gate_proj", "up_proj")),
     "shared_mlp.input_linear": ("mlp", ("gate_proj", "up_proj")),
+    "shared_mlp.output_linear": ("mlp", ("down_proj",)),
     "block_sparse_moe.input_linear": ("mlp.experts", ("gate_proj", "up_proj")),
     "block_sparse_moe.output_linear": ("mlp.experts", ("down_proj",)),
 }

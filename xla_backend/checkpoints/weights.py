@@ -59,7 +59,14 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "gemma3_text": {"use_bidirectional_attention": False, "attn_logit_softcapping": None},
     "gemma4_text": {"attention_k_eq_v": False, "enable_moe_block": False},
     "olmoe": {"clip_qkv": None},
-    "granitemoehybrid": {"num_local_experts": 0, "time_step_limit": (0.0, math.inf)},
+    "granitemoehybrid": {"time_step_limit": (0.0, math.inf)},
+    "falcon_h1": {
+        "attention_bias": False,
+        "mlp_bias": False,
+        "mamba_proj_bias": False,
+        "projectors_bias": False,
+        "time_step_limit": (0.0, math.inf),
+    },
     "lfm3": {"use_sandwich_norm": True},
     "qwen3_5_text": {"attn_output_gate": True},
 }

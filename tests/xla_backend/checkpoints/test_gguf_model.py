@@ -277,6 +277,7 @@ def test_a_text_ends_at_the_ends_that_the_file_names(path: Path) -> None:
         (lambda w: w.add_uint16("split.count", 3), "gguf-split --merge"),
         (lambda w: w.add_type("adapter"), "is a LoRA adapter"),
         (lambda w: w.add_type("mmproj"), "not a model: .* 'mmproj'"),
+        (lambda w: w.add_tensor("odd", np.ones(8, np.float32)), "has the tensor 'odd'"),
         (lambda w: w.add_tensor("blk.0.ffn_gate_shexp.weight", np.ones(8, np.float32)), "experts"),
     ],
 )

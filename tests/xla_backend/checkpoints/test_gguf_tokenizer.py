@@ -189,7 +189,7 @@ def test_sentencepiece_is_that_of_tokenizer_json(architecture: str, path: Path) 
 def test_a_beginning_is_added_where_the_file_says_so_or_llama_cpp_would(tmp_path: Path) -> None:
     expected = byte_level("llama-bpe")
     starts = {}
-    for pre, says in (("llama-bpe", None), ("llama-bpe", False), ("gpt-2", None), ("gpt-2", True)):
+    for pre, says in (("falcon-h1", None), ("llama-bpe", False), ("gpt-2", None), ("gpt-2", True)):
         path = tmp_path / "model.gguf"
         path.unlink(missing_ok=True)
         with gguf_files.writing(path, "llama") as writer:
@@ -200,7 +200,7 @@ def test_a_beginning_is_added_where_the_file_says_so_or_llama_cpp_would(tmp_path
         ids = tokenization.Tokenizer.load(path).encode("the fox")
         starts[pre, says] = ids[0] == 0
     assert starts == {
-        ("llama-bpe", None): True,
+        ("falcon-h1", None): True,
         ("llama-bpe", False): False,
         ("gpt-2", None): False,
         ("gpt-2", True): True,

@@ -74,6 +74,17 @@ _LOCAL = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
     "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
 }
+_FALCON_H1 = {
+    "embedding_multiplier": 3.0,
+    "lm_head_multiplier": 0.7,
+    "attention_in_multiplier": 1.2,
+    "attention_out_multiplier": 0.8,
+    "key_multiplier": 0.6,
+    "ssm_in_multiplier": 0.9,
+    "ssm_out_multiplier": 1.3,
+    "ssm_multipliers": [0.8, 1.1, 0.7, 1.4, 0.6],
+    "mlp_multipliers": [1.3, 0.7],
+}
 FORMS: dict[str, dict[str, Any]] = {
     "Llama": {"model_type": "llama", "mlp_bias": True, "attention_bias": True},
     "Llama 3": {
@@ -187,11 +198,13 @@ FORMS: dict[str, dict[str, Any]] = {
     },
     "Granite 4": {
         "model_type": "granitemoehybrid",
+        "num_experts_per_tok": 0,
         "attention_multiplier": 0.2,
         "tie_word_embeddings": True,
     },
     "Granite 4 Mamba": {
         "model_type": "granitemoehybrid",
+        "num_experts_per_tok": 0,
         "hidden_size": 64,
         "num_hidden_layers": 4,
         "layer_types": ["mamba", "attention", "mamba", "mamba"],
@@ -205,6 +218,37 @@ FORMS: dict[str, dict[str, Any]] = {
         "embedding_multiplier": 3.0,
         "residual_multiplier": 0.7,
         "logits_scaling": 1.7,
+    },
+    "Granite 4 experts": {
+        "model_type": "granitemoehybrid",
+        "hidden_size": 64,
+        "intermediate_size": 24,
+        "num_hidden_layers": 3,
+        "layer_types": ["mamba", "attention", "mamba"],
+        "position_embedding_type": "nope",
+        "mamba_n_heads": 8,
+        "mamba_d_head": 16,
+        "mamba_d_state": 12,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 2,
+        "shared_intermediate_size": 32,
+        "attention_multiplier": 0.2,
+        "residual_multiplier": 0.7,
+    },
+    "Granite shared experts": {
+        "model_type": "granitemoeshared",
+        "intermediate_size": 24,
+        "attention_multiplier": 0.2,
+    },
+    "Qwen2 experts": {"model_type": "qwen2_moe"},
+    # As all published ones up to 7B: without norms of what states yield.
+    "Falcon-H1": {"model_type": "falcon_h1", **_FALCON_H1},
+    "Falcon-H1 norms": {
+        "model_type": "falcon_h1",
+        "num_hidden_layers": 3,
+        "mamba_rms_norm": True,
+        "mamba_norm_before_gate": False,  # as in 34B
+        **_FALCON_H1,
     },
     "LFM2": {
         "model_type": "lfm2",

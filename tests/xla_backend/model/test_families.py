@@ -21,7 +21,7 @@ FORMS: dict[str, Callable[[Path], Path]] = {
     "qwen2": lambda folder: checkpoints.rotary(folder, "qwen2"),
 }
 OTHER_FORMS = {
-    "experts": lambda folder: checkpoints.rotary(folder, "qwen3_moe", hidden_size=64),
+    "experts": lambda folder: checkpoints.rotary(folder, "qwen2_moe", hidden_size=64),
     "lfm2": lambda folder: checkpoints.rotary(folder, "lfm2", hidden_size=64),
     "states": lambda folder: checkpoints.rotary(folder, "qwen3_5_text"),
 }

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import gguf_files
 from tests.xla_backend.model.rotary_parity import (
     DECIDED,
     EXPECTED,
@@ -50,6 +51,7 @@ def _context(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 LIKE_OTHERS = {
     *("Llama 3", "Llama YaRN", "Qwen2", "Qwen3", "SmolLM3", "Granite", "Phi-3", "OLMo 2", "OLMo 3"),
     *("Phi-3 beyond its first context", "Qwen3 experts", "Granite experts", "Granite 4"),
+    *("Granite 4 experts", "Granite shared experts", "Qwen2 experts", "Falcon-H1 norms"),
     *("LFM2", "LFM2 experts"),
 }
 """Forms without a kind of layer that padded functions and rows of the pool each have code of their
@@ -63,6 +65,23 @@ def test_pytorch_writes_the_same_tokens(backend: Backend, tmp_path: Path, form: 
     _compare(backend, tmp_path, form, lambda length, asked: length == 16 and asked in beams)
 
 
+AS_GGUF = {
+    "Falcon-H1": "falcon-h1",
+    "Falcon-H1 norms": "falcon-h1",
+    "Granite 4": "granite",  # without Mamba layers
+    "Granite 4 Mamba": "granitehybrid",
+    "Granite 4 experts": "granitehybrid",
+    "Granite shared experts": "granitemoe",
+    "Qwen2 experts": "qwen2moe",
+}
+
+
+@pytest.mark.parametrize("form", AS_GGUF)
+def test_a_gguf_file_gives_the_same_tokens(backend: Backend, tmp_path: Path, form: str) -> None:
+    """As rows of the pool."""
+    _compare(backend, tmp_path, form, lambda length, beams: False, AS_GGUF[form])
+
+
 @pytest.mark.release
 @pytest.mark.parametrize("form", FORMS)
 def test_at_every_length_and_by_every_search(backend: Backend, tmp_path: Path, form: str) -> None:
@@ -70,11 +89,19 @@ def test_at_every_length_and_by_every_search(backend: Backend, tmp_path: Path, f
 
 
 def _compare(
-    backend: Backend, tmp_path: Path, form: str, is_asked: Callable[[int, int], bool]
+    backend: Backend,
+    tmp_path: Path,
+    form: str,
+    is_asked: Callable[[int, int], bool],
+    architecture: str = "",
 ) -> None:
     expected = FORM_EXPECTED[form]
     folder = write_ending(form, tmp_path / "model")
     encode = Tokenizer.load(folder).encode
+    ends: tuple[int, ...] = ()
+    if architecture:  # such a file cannot name two ordinary tokens as ends
+        folder = gguf_files.convert(tmp_path / "model.gguf", folder, architecture)
+        ends = tuple(expected["eos_token_id"])
     differences, written = [], []
     for case, salt in itertools.product(expected["cases"], ("", "pool")):
         length, num_beams = case["padded_length"], case["options"]["num_beams"]
@@ -83,7 +110,7 @@ def _compare(
         result = backend.generate(
             str(folder),
             prompt(length, encode),
-            GenerationOptions(max_new_tokens=NEW_TOKENS, **case["options"]),
+            GenerationOptions(max_new_tokens=NEW_TOKENS, stop_token_ids=ends, **case["options"]),
             exact_key=not salt,
             cache_salt=salt,
         )

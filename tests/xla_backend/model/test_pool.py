@@ -21,8 +21,9 @@ from xla_backend.matmul.tiles import BLOCK
 
 CONTEXT, NEW = 300, 6
 MAKERS = checkpoints.growing(CONTEXT)
-SOME = ("GPT-2", "Gemma 2", "LFM3", "Qwen3.5")  # layers slide, or have soft caps, or states
-WITH_STATES = ("Qwen3.5",)
+# Layers slide, or have soft caps, or states, or attention beside states.
+SOME = ("GPT-2", "Gemma 2", "LFM3", "Qwen3.5", "Falcon-H1")
+WITH_STATES = ("Qwen3.5", "Falcon-H1")
 """Which go on only behind a prompt's last full block, and behind a text."""
 EACH = [pytest.param(x, marks=() if x in SOME else pytest.mark.release) for x in MAKERS]
 
@@ -214,7 +215,7 @@ def test_random_arrivals(made: Callable[[str], str], forms: list[str], arrivals:
     assert any(result.cached_tokens for result in complete)
 
 
-@pytest.mark.parametrize("form", ["LFM3", "Qwen3.5"])
+@pytest.mark.parametrize("form", ["LFM3", "Qwen3.5", "Falcon-H1"])
 def test_restored_states(
     engine: Backend, made: Callable[[str], str], tmp_path: Path, form: str
 ) -> None:

@@ -23,6 +23,7 @@ from xla_backend.matmul.blocks import Weights
 MODEL_TYPES = {
     "llama": "llama",  # and Mistral, SmolLM2
     "qwen2": "qwen2",
+    "qwen2moe": "qwen2_moe",
     "qwen3": "qwen3",
     "gemma2": "gemma2",
     "gemma3": "gemma3_text",
@@ -34,7 +35,9 @@ MODEL_TYPES = {
     "olmo2": "olmo2",  # and OLMo 3, whose layers have windows
     "qwen3moe": "qwen3_moe",
     "olmoe": "olmoe",
-    "granitemoe": "granitemoe",
+    "granitemoe": "granitemoe",  # with shared experts granitemoeshared
+    "granitehybrid": "granitemoehybrid",
+    "falcon-h1": "falcon_h1",
     "lfm2": "lfm2",
     "lfm2moe": "lfm2_moe",
     "gpt-oss": "gpt_oss",
@@ -43,12 +46,13 @@ MODEL_TYPES = {
 """Hugging Face's names of the architectures, by llama.cpp's."""
 
 # llama.cpp rotates neighbouring pairs where these rotate a head's halves, so it reorders q and k.
-_PERMUTED = ("llama", "granite", "smollm3", "mistral3", "granitemoe")
+_PERMUTED = ("llama", "granite", "smollm3", "mistral3", "granitemoe", "granitehybrid")
 
 _PARTLY_TURNED = ("phi3", "qwen35")
 # llama.cpp has already added the 1 of these norms.
 _OFFSET_NORMS = ("gemma2", "gemma3", "qwen35")
 _GEMMAS, _LFMS = ("gemma2", "gemma3"), ("lfm2", "lfm2moe")
+_GRANITES, _MAMBAS = ("granite", "granitemoe", "granitehybrid"), ("granitehybrid", "falcon-h1")
 _SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "gemma4": 6, "olmo2": 4}
 """One layer in this many has full attention; the others have a sliding window."""
 
@@ -93,6 +97,23 @@ _CONVOLUTION_NAMES = _BLOCK_NAMES | {
     "shortconv.conv": "conv.conv",
     "shortconv.out_proj": "conv.out_proj",
 }
+_SHARED_NAMES = _BLOCK_NAMES | {
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+_MAMBA_NAMES = _SHARED_NAMES | {
+    "ssm_in": "mamba.in_proj",
+    "ssm_conv1d": "mamba.conv1d",
+    "ssm_norm": "mamba.norm.weight",
+    "ssm_out": "mamba.out_proj",
+    "ssm_dt": "mamba.dt_bias",
+    "ssm_a": "mamba.A_log",
+    "ssm_d": "mamba.D",
+}
+_VECTORS = ("ssm_a", "ssm_d", "ssm_dt", "ssm_norm")
+"""Whose names here are whole, and which have a further axis in some files."""
 _BLOCK_NAMES_OF = {
     "phi3": _BLOCK_NAMES | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
     **dict.fromkeys((*_GEMMAS, "olmo2"), _POST_NORM_NAMES),
@@ -112,11 +133,13 @@ _BLOCK_NAMES_OF = {
         "ssm_alpha": "linear_attn.in_proj_a",
         "ssm_beta": "linear_attn.in_proj_b",
         "ssm_conv1d": "linear_attn.conv1d",
-        "ssm_norm": "linear_attn.norm",
+        "ssm_norm": "linear_attn.norm.weight",
         "ssm_out": "linear_attn.out_proj",
         "ssm_dt": "linear_attn.dt_bias",
         "ssm_a": "linear_attn.A_log",
     },
+    **dict.fromkeys(("qwen2moe", "granitemoe"), _SHARED_NAMES),
+    **dict.fromkeys(_MAMBAS, _MAMBA_NAMES),
     "gpt-oss": _BLOCK_NAMES | {"post_attention_norm": "post_attention_layernorm"},
 }
 _ROPE_FACTORS = "rope_freqs.weight"
@@ -184,7 +207,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
     }
     if architecture != "qwen2":  # it always has biases of q, k and v, which the file does not say
         values["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
-    if architecture in _PERMUTED and architecture != "granitemoe":
+    if architecture in _PERMUTED and architecture not in ("granitemoe", "granitehybrid"):
         values["mlp_bias"] = "blk.0.ffn_up.bias" in file.tensors
     window = file.value(f"{architecture}.attention.sliding_window", int, 0)
     if architecture in _GEMMAS or (architecture == "olmo2" and window):
@@ -203,13 +226,21 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
             values["original_max_position_embeddings"] = original
     if count := file.optional(f"{architecture}.expert_count", int):
         inner = size("expert_feed_forward_length", values["intermediate_size"])
-        has_own_width = architecture in ("qwen3moe", "lfm2moe")
+        shared = file.value(f"{architecture}.expert_shared_feed_forward_length", int, 0)
+        has_own_width = architecture in ("qwen2moe", "qwen3moe", "lfm2moe")
         values |= {
             "num_local_experts": count,
             "num_experts_per_tok": size("expert_used_count"),
-            "norm_topk_prob": has_own_width,  # which no file says
+            "norm_topk_prob": has_own_width and architecture != "qwen2moe",  # which no file says
             "moe_intermediate_size" if has_own_width else "intermediate_size": inner,
         }
+        if architecture == "qwen2moe":
+            values["num_experts"] = values.pop("num_local_experts")
+            values["shared_expert_intermediate_size"] = shared
+        elif architecture in _GRANITES and shared:
+            values["shared_intermediate_size"] = shared
+            if architecture == "granitemoe":
+                values["model_type"] = "granitemoeshared"
     if architecture == "gemma4":
         values |= {
             "head_dim": size("attention.key_length_swa", head_size),
@@ -245,6 +276,37 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
                 for layer in range(min(layers, 1000))
             ],
         }
+    if architecture in _MAMBAS:
+        heads, inner = size("ssm.time_step_rank"), size("ssm.inner_size")
+        values |= {
+            "mamba_conv_bias": any(name.endswith("ssm_conv1d.bias") for name in file.tensors),
+            "mamba_d_conv": size("ssm.conv_kernel"),
+            "mamba_d_head": inner // heads,
+            "mamba_d_state": size("ssm.state_size"),
+            "mamba_n_groups": size("ssm.group_count"),
+            "mamba_n_heads": heads,
+            "mamba_proj_bias": any(name.endswith("ssm_in.bias") for name in file.tensors),
+        }
+    if architecture == "falcon-h1":  # all factors are in the weights
+        values |= {
+            "mamba_d_ssm": inner,
+            "mamba_norm_before_gate": False,
+            "mamba_rms_norm": "blk.0.ssm_norm.weight" in file.tensors,
+        }
+    if architecture == "granitehybrid":
+        has_positions = file.value("granitehybrid.rope.scaling.finetuned", bool, True)
+        values = {
+            "num_local_experts": 0,
+            "shared_intermediate_size": values["intermediate_size"],
+            **values,
+            "attention_bias": any(name.endswith("attn_q.bias") for name in file.tensors),
+            "layer_types": [
+                "linear_attention" if f"blk.{layer}.ssm_a" in file.tensors else "full_attention"
+                for layer in range(min(layers, 1000))
+            ],
+            "mamba_expand": inner // width,
+            "position_embedding_type": "rope" if has_positions else "nope",
+        }
     if architecture == "qwen35":
         further = file.value("qwen35.nextn_predict_layers", int, 0)  # which guess drafts
         values["num_hidden_layers"] = layers = layers - further
@@ -275,7 +337,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
                 width // heads if (architecture, layers) in _LARGEST_GEMMAS else head_size
             ),
         }
-    if architecture == "granite":
+    if architecture in _GRANITES:
         values |= {
             "embedding_multiplier": number("embedding_scale", 1.0),
             "residual_multiplier": number("residual_scale", 1.0),
@@ -333,16 +395,16 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
     heads_of = {"attn_q": heads, "attn_k": _kv_heads(file, architecture, heads)}
     for name in sorted(file.tensors - {_ROPE_FACTORS, _SHORT_FACTORS, _LONG_FACTORS}):
         stem, _, leaf = name.rpartition(".")
+        if leaf not in ("weight", "bias"):  # Falcon-H1's norms, and vectors
+            stem, leaf = name, "weight"
         at, _, part = stem.rpartition(".")
-        if architecture == "qwen35":
-            if (layer := name.split(".")[1]).isdecimal() and int(layer) >= layers:
-                continue
-            if leaf == "ssm_a":  # -exp(A_log)
-                yield _name(file, architecture, name), np.log(-file.read(name))
-                continue
-            if part == "ssm_dt":
-                yield _name(file, architecture, stem), file.read(name)
-                continue
+        layer = name.removeprefix("blk.").partition(".")[0]
+        if architecture == "qwen35" and layer.isdecimal() and int(layer) >= layers:
+            continue
+        if part in _VECTORS:
+            vector = file.read(name).reshape(-1)  # ssm_a is -exp(A_log)
+            yield _name(file, architecture, stem), np.log(-vector) if part == "ssm_a" else vector
+            continue
         if part in _EXPERT_NAMES and at.startswith("blk."):
             where = f"model.layers.{at.removeprefix('blk.')}.mlp.experts"
             is_bias = leaf == "bias"
@@ -353,7 +415,7 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
         tensor = file.read_stored(name) if as_stored else file.read(name)
         if architecture in _PERMUTED and part in heads_of:
             tensor = _unpermuted(file, name, tensor, heads_of[part])
-        if architecture in _OFFSET_NORMS and stem.endswith("norm") and part != "ssm_norm":
+        if architecture in _OFFSET_NORMS and stem.endswith("norm"):
             assert isinstance(tensor, np.ndarray)
             tensor = tensor - np.float32(1)
         yield f"{_name(file, architecture, stem)}.{leaf}", tensor

@@ -31,8 +31,10 @@ _LONGEST_TOKEN = 1000
 
 # Names in `tokenizer.ggml.pre` for GPT-2's splitting of text with each digit separate.
 _DIGITS_APART = ("smollm", "refact", "starcoder", "command-r")
-_AS_LLAMA3 = ("llama3", "llama-v3", "llama-bpe", "smaug-bpe", "falcon3", "pixtral", "lfm2")
-_AS_GPT2 = ("gpt-2", "olmo")
+_AS_LLAMA3 = (
+    *("llama3", "llama-v3", "llama-bpe", "smaug-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2"),
+)
+_AS_GPT2 = ("gpt-2", "olmo", "granite-docling")
 
 _NOT_STRIPPING = ("<unk>", "<s>", "<|endoftext|>")
 """The special tokens of Phi-3 that leave what stands behind them; no file says so."""

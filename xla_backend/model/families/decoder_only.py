@@ -67,7 +67,9 @@ class Context(NamedTuple):
     @property
     def _slots(self) -> tf.Tensor:
         """The prompt's slots, `[S]`; some layer has keys for each."""
-        keys = next(each.keys for each in self.prompt if isinstance(each, KeysValues))
+        # A layer's may be a pair, of which the first has them.
+        found = (part for each in self.prompt for part in (each, each[0]))
+        keys = next(part.keys for part in found if isinstance(part, KeysValues))
         return tf.range(tf.shape(keys)[1])
 
 

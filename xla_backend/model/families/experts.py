@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from xla_backend.checkpoints import rotary_form
 from xla_backend.matmul.matrix import Parts
-from xla_backend.model.families.blocks import Linear
+from xla_backend.model.families.blocks import FeedForward, Linear
 
 _FEW = 16
 """Up to this many tokens, an expert multiplies all: gathering the tokens that chose it costs more
@@ -29,6 +29,7 @@ class Experts(NamedTuple):
         biases: of these three, `[experts, out]`; None without any.
         form: how many are chosen, and how.
         favoured: `[experts]`, added to scores before the choice.
+        shared: a network that every token has besides. share: yields the logit of its gate.
     """
 
     router: Linear
@@ -39,6 +40,8 @@ class Experts(NamedTuple):
     form: rotary_form.Experts
     favoured: tf.Variable | None
     activation: Callable[[tf.Tensor], tf.Tensor]
+    shared: FeedForward | None
+    share: Linear | None
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """`[T, E] -> [T, E]`. Rows that are NaN have no expert, and stay NaN."""
@@ -61,7 +64,11 @@ class Experts(NamedTuple):
             return step + 1, y + tf.where(own[:, None], share * found, 0.0)
 
         number = tf.reduce_sum(is_used)
-        return tf.while_loop(lambda step, y: step < number, add, (0, x * 0.0))[1]
+        y = tf.while_loop(lambda step, y: step < number, add, (0, x * 0.0))[1]
+        if self.shared is None:
+            return y
+        own = self.shared(x)
+        return y + (own if self.share is None else own * tf.sigmoid(self.share(x)))
 
     def _shares(self, x: tf.Tensor) -> tf.Tensor:
         """The weight of each expert for each token, `[T, experts]`; 0 for those not chosen."""

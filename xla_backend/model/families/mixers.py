@@ -1,5 +1,5 @@
-"""Mixers of a layer: attention with rotary positions, a short convolution, or a state that each
-token changes.
+"""Mixers of a layer: attention with rotary positions, a short convolution, a state that each token
+changes, or attention beside such a state.
 
 Knows each in the three ways that a model runs (a padded prompt at once, `prefill`; token by token,
 `step`; any tokens over blocks of memory, `run`), and its state of earlier positions in each. Must
@@ -447,15 +447,18 @@ class Mamba(NamedTuple):
     Attributes:
         decays, step_bias: as in `DeltaRule`.
         skip: `[heads]`, how much of a token's own value is read besides.
-        scale: `[heads * values]`, of norms behind the gates, one for each head of keys; None for no
-            norms.
+        scale: `[heads * values]`, of norms, one for each head of keys; None for no norms.
+        norms_first: whether these are before the gates.
+        scales: factors of gates, values, keys, queries and steps; None for none.
     """
 
     decays: tf.Variable
     step_bias: tf.Variable
     skip: tf.Variable
     scale: tf.Variable | None
+    norms_first: bool
     epsilon: float
+    scales: tuple[float, ...] | None
     activation: Callable[[tf.Tensor], tf.Tensor]
     corrects: bool = False
 
@@ -463,7 +466,10 @@ class Mamba(NamedTuple):
         self, projected: tf.Tensor, inputs: int, of: Heads
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """See `DeltaRule.split`."""
-        gate, given, step = tf.split(projected, [of.total * of.values, inputs, of.total], axis=-1)
+        width, keys = of.total * of.values, of.key_heads * of.keys
+        if self.scales is not None:
+            projected *= tf.repeat(self.scales, [width, width, keys, keys, of.total])
+        gate, given, step = tf.split(projected, [width, inputs, of.total], axis=-1)
         return given, gate, step
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
@@ -477,11 +483,13 @@ class Mamba(NamedTuple):
         """See `DeltaRule.finish`."""
         width, begin = of.total * of.values, 2 * of.key_heads * of.keys
         read += lines[:, begin : begin + width] * tf.repeat(self.skip, of.values)
-        read *= self.activation(gate)
         if self.scale is None:
-            return read
+            return read * self.activation(gate)
+        if not self.norms_first:
+            read *= self.activation(gate)
         groups = tf.reshape(read, [-1, of.key_heads, width // of.key_heads])
-        return tf.reshape(Norm(1.0, None, self.epsilon)(groups), [-1, width]) * self.scale
+        read = tf.reshape(Norm(1.0, None, self.epsilon)(groups), [-1, width]) * self.scale
+        return read * self.activation(gate) if self.norms_first else read
 
 
 class State(NamedTuple):
@@ -603,6 +611,86 @@ class State(NamedTuple):
     def _finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
         """`[positions, heads * values] -> [positions, E]`."""
         return self.out(self.rule.finish(read, lines, gate, self.heads))
+
+
+class Parallel(NamedTuple):
+    """Attention and a state of one input, whose outputs are added (Falcon-H1).
+
+    What it remembers, what a step sees and where it lies in memory are pairs of theirs.
+
+    Attributes:
+        scales: factors of what they yield.
+    """
+
+    attention: Attention
+    state: State
+    scales: tuple[float, float]
+
+    @property
+    def block_bytes(self) -> int:
+        """See `Mixer.block_bytes`."""
+        return self.attention.block_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """See `Mixer.row_bytes`."""
+        return self.state.row_bytes
+
+    @property
+    def structure(self) -> tuple[KeysValues, Recurrent]:
+        """See `Mixer.structure`."""
+        return self.attention.structure, self.state.structure
+
+    def empty(self, batch_size: int, num_beams: int, length: int) -> tuple[KeysValues, Recurrent]:
+        """See `Mixer.empty`."""
+        sizes = batch_size, num_beams, length
+        return self.attention.empty(*sizes), self.state.empty(*sizes)
+
+    def prefill(
+        self, x: tf.Tensor, rotation: Rotation, mask: CausalMask, source: Any, only_last: bool
+    ) -> tuple[tf.Tensor, tuple[Any, Any]]:
+        """See `Mixer.prefill`."""
+        return self._added(
+            self.attention.prefill(x, rotation, mask, source, only_last),
+            self.state.prefill(x, None, mask, source, only_last),
+        )
+
+    def run(
+        self,
+        x: tf.Tensor,
+        rotation: Rotation,
+        places: tf.Tensor,
+        memory: tf.Tensor,
+        of_layer: tuple[tf.Tensor, tf.Tensor],
+        source: Any,
+    ) -> tuple[tf.Tensor, tuple[Any, Any]]:
+        """See `Mixer.run`."""
+        of_attention, of_state = of_layer
+        return self._added(
+            self.attention.run(x, rotation, places, memory, of_attention, source),
+            self.state.run(x, None, places, memory, of_state, source),
+        )
+
+    def step(
+        self,
+        x: tf.Tensor,
+        rotation: Rotation,
+        prompt: tuple[KeysValues, Recurrent],
+        cached: tuple[KeysValues, Recurrent],
+        visible: tuple[Any, Any],
+        source: Any,
+    ) -> tuple[tf.Tensor, tuple[Any, Any]]:
+        """See `Mixer.step`."""
+        return self._added(
+            self.attention.step(x, rotation, prompt[0], cached[0], visible[0], source),
+            self.state.step(x, None, prompt[1], cached[1], visible[1], source),
+        )
+
+    def _added(
+        self, attended: tuple[tf.Tensor, Any], read: tuple[tf.Tensor, Any]
+    ) -> tuple[tf.Tensor, tuple[Any, Any]]:
+        of_attention, of_state = self.scales
+        return attended[0] * of_attention + read[0] * of_state, (attended[1], read[1])
 
 
 def _own(of_beams: tf.Tensor, at: tf.Tensor, visible: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

@@ -39,6 +39,7 @@ from xla_backend.model.families.mixers import (
     DeltaRule,
     Mamba,
     Mixer,
+    Parallel,
     Rotation,
     State,
     Taps,
@@ -108,6 +109,12 @@ class Rotary(PaddedPrompt):
             ModelUnavailable: a weight is missing, or the configuration asks for what is not here.
         """
         form = rotary_form.describe(config)
+        activation = scaled = blocks.activation(form.activation)
+        if form.activation_scales != (1.0, 1.0):
+            before, behind = form.activation_scales
+
+            def scaled(x: tf.Tensor) -> tf.Tensor:
+                return activation(x * before) * behind
 
         def norm(name: str) -> Norm:
             return Norm(read.variable(f"{name}.weight", form.norm_offset), None, form.epsilon)
@@ -116,7 +123,9 @@ class Rotary(PaddedPrompt):
             bias = read.variable(f"{at}.bias") if has_bias else None
             return Taps(read.transposed(f"{at}.weight"), bias, in_state)
 
-        def mixer(at: str, of: rotary_form.AnyMixer) -> Mixer:
+        def mixer(at: str, of: rotary_form.AnyMixer) -> Any:
+            if isinstance(of, rotary_form.Parallel):
+                return Parallel(mixer(at, of.attention), mixer(at, of.state), of.scales)
             if isinstance(of, rotary_form.Convolution):
                 return Convolution(
                     into=read.linears([f"{at}.conv.in_proj"]),
@@ -125,7 +134,6 @@ class Rotary(PaddedPrompt):
                 )
             if isinstance(of, rotary_form.State):
                 at = f"{at}.{rotary_form.STATES[of.rule]}"
-                activation = blocks.activation(form.activation)
                 decays, step_bias = read.exponential(f"{at}.A_log"), read.variable(f"{at}.dt_bias")
                 rule: DeltaRule | Mamba
                 if of.rule == "delta":
@@ -134,8 +142,9 @@ class Rotary(PaddedPrompt):
                     rule = DeltaRule(decays, step_bias, own, activation)
                 else:
                     into, skip = [f"{at}.in_proj"], read.variable(f"{at}.D")
-                    scale = read.variable(f"{at}.norm.weight")
-                    rule = Mamba(decays, step_bias, skip, scale, form.epsilon, activation)
+                    scale = read.variable(f"{at}.norm.weight") if of.norm else None
+                    norms = scale, of.norm == "before", form.epsilon
+                    rule = Mamba(decays, step_bias, skip, *norms, of.scales, activation)
                 return State(
                     into=read.linears(into),
                     taps=taps(f"{at}.conv1d", of.has_bias, in_state=True),
@@ -165,7 +174,6 @@ class Rotary(PaddedPrompt):
         def feed_forward(
             at: str, of: rotary_form.Gated | rotary_form.Experts
         ) -> FeedForward | Experts:
-            activation = blocks.activation(form.activation)
             if isinstance(of, rotary_form.Experts):
                 names = [
                     [f"{at}.experts.{number}.{x}_proj" for number in range(of.count)]
@@ -177,11 +185,17 @@ class Rotary(PaddedPrompt):
                     biases = tuple(read.stack([f"{x}.bias" for x in each]) for each in names)
                 router = read.linears([f"{at}.gate"])
                 favoured = read.variable(f"{at}.expert_bias.bias") if of.favours else None
-                return Experts(router, gate, up, down, biases, of, favoured, activation)
+                shared = network(f"{at}.shared_expert") if of.shared else None
+                shares = read.linears([f"{at}.shared_expert_gate"]) if of.gates_shared else None
+                every = gate, up, down, biases, of, favoured, scaled
+                return Experts(router, *every, shared, shares)
+            return network(at)
+
+        def network(at: str) -> FeedForward:
             return FeedForward(
                 up=read.linears([f"{at}.{x}_proj" for x in ("gate", "up")]),
                 down=read.linears([f"{at}.down_proj"]),
-                activation=activation,
+                activation=scaled,
                 is_gated=True,
             )
 
@@ -322,7 +336,8 @@ class Rotary(PaddedPrompt):
             rotation, source = rotations[form.mixer.positions], _source(form, all_added)
             place = in_memory[number if form.mixer.source is None else form.mixer.source]
             if layer.mixer.row_bytes:
-                place = in_state[number]
+                state = in_state[number]
+                place = (place, state) if layer.mixer.block_bytes else state
             x, added = each(layer, x, rotation, places, blocks, place, source, own)
             all_added.append(added)
         return x
@@ -342,20 +357,22 @@ class Rotary(PaddedPrompt):
         visible: dict[Any, tuple[tf.Tensor, tf.Tensor]] = {}
         for layer, form in zip(self.layers, self.form.layers, strict=True):
             window = form.mixer.window
-            if not isinstance(layer.mixer, Attention) or window in visible:
+            mixer = layer.mixer
+            attention = mixer.attention if isinstance(mixer, Parallel) else mixer
+            if not isinstance(attention, Attention) or window in visible:
                 continue
             of_prompt, of_cache = context.bias()[None], kv_cache_bias
             if window is not None:
                 of_prompt += tf.where(context.distances(index) < window, 0.0, MASKED)
                 of_cache += tf.where(index - places < window, 0.0, MASKED)
-            visible[window] = tuple(map(layer.mixer.for_queries, (of_prompt, of_cache)))
+            visible[window] = tuple(map(attention.for_queries, (of_prompt, of_cache)))
 
         def block(
             layer: Layer,
             x: tf.Tensor,
             rotation: Rotation | None,
             cached: tuple[Any, Any],
-            visible: tuple[tf.Tensor, tf.Tensor],
+            visible: Any,
             source: Any,
             own: tf.Tensor | None,
         ) -> tuple[tf.Tensor, Any]:
@@ -370,8 +387,11 @@ class Rotary(PaddedPrompt):
         ):
             source = _source(form, all_current)
             rotation = rotations[form.mixer.positions]
-            is_attention = isinstance(layer.mixer, Attention)
-            seen = visible[form.mixer.window] if is_attention else (index, kv_cache_bias)
+            seen: Any = (index, kv_cache_bias)
+            if isinstance(layer.mixer, Parallel):
+                seen = visible[form.mixer.window], seen
+            elif isinstance(layer.mixer, Attention):
+                seen = visible[form.mixer.window]
             x, current = each(layer, x, rotation, tuple(cached), seen, source, own)
             all_current.append(current)
         return self.logits(blocks.batch_first(x, batch_size)), all_current
