@@ -25,7 +25,7 @@ from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.grammar import channels, tool_format
 from xla_backend.grammar.tool_format import CHANNELS, GENERIC, ToolFormat
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
-from xla_backend.interface.prompt import Message, Prompt, TokenIds, split_thoughts
+from xla_backend.interface.prompt import THOUGHTS, Message, Prompt, TokenIds, split_thoughts
 
 if TYPE_CHECKING:
     import tokenizers
@@ -648,14 +648,25 @@ class IncrementalDecoder:
 class AnswerDecoder:
     """Decodes the tokens of an answer as they come; one in channels becomes text, see `Channels`.
 
+    Thoughts that the prompt has opened, as Qwen3.5's does, are opened in the text, too.
+
     Attributes:
         begins_message: whether the model answers in channels, and the prompt ends in a header.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, shown: frozenset[int], prompt_ids: Sequence[int]
+        self,
+        tokenizer: Tokenizer,
+        shown: frozenset[int],
+        prompt_ids: Sequence[int],
+        may_think: bool = False,
     ) -> None:
-        """Starts behind a prompt; `shown` special tokens are part of the text."""
+        """Starts behind a prompt; `shown` special tokens are part of the text.
+
+        `may_think`: whether the text is a whole answer that may begin with thoughts.
+        """
+        end = tokenizer.decode(prompt_ids[-16:]).rstrip() if may_think else ""
+        self._opening = THOUGHTS if end.endswith(THOUGHTS) else ""
         self._decoder = IncrementalDecoder(tokenizer, shown)
         tokens = tokenizer.channel_tokens
         ids = enumerate(prompt_ids if tokens else ())
@@ -670,9 +681,9 @@ class AnswerDecoder:
 
     def push(self, ids: Iterable[int]) -> str:
         """Takes the next ids; returns the text that is final now, which may be empty."""
+        said, self._opening = self._opening, ""
         if self._channels is None:
-            return self._decoder.push(ids)
-        said = ""
+            return said + self._decoder.push(ids)
         for id in ids:
             name = self._tokens.get(id)
             said += self._channels.text(

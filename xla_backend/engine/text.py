@@ -26,6 +26,7 @@ from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.decisions import Decisions
+from xla_backend.interface.prompt import begun_text
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import (
     EngineStatus,
@@ -125,8 +126,12 @@ class Text:
         wanted = self._functions.key(engine, length, request)
         # Control tokens have no text, except those that are stop strings.
         shown = engine.tokenizer.special_ids(request.options.stop)
-        self._decoder = AnswerDecoder(engine.tokenizer, shown, prompt_ids)
-        if (grammar := request.options.grammar) is not None:
+        grammar, is_answer = request.options.grammar, isinstance(request.prompt, tuple)
+        self._may_think = (
+            is_answer and not begun_text(request.prompt) and grammars.may_think(grammar)
+        )
+        self._decoder = AnswerDecoder(engine.tokenizer, shown, prompt_ids, self._may_think)
+        if grammar is not None:
             if self._decoder.begins_message:
                 grammar = grammars.in_channels(grammar)
             # Its tables are computed beside the loop.
@@ -334,9 +339,8 @@ class Text:
         if wanted.is_pooled and self._drafts():
             passes = sum(not token.in_same_pass for token in tokens[1:])
         if stops.found:
-            tokens = _tokens_of(
-                text, tokens, AnswerDecoder(engine.tokenizer, frozenset(), prompt_ids)
-            )
+            anew = AnswerDecoder(engine.tokenizer, frozenset(), prompt_ids, self._may_think)
+            tokens = _tokens_of(text, tokens, anew)
         reason = _reason(is_complete, bool(ids) and engine.is_end(ids[-1], request.options))
         timing, spans = watch.read(), watch.spans()
         is_over, row = generated > 0 and (is_complete or bool(stops.found)), None

@@ -79,6 +79,13 @@ def in_channels(grammar: Grammar) -> Grammar:
     return Grammar("in_channels", json.dumps(grammar.to_dict()))
 
 
+def may_think(grammar: Grammar | None) -> bool:
+    """Whether an answer may begin with thoughts, without channels."""
+    if grammar is None:
+        return True
+    return grammar.kind == "tool_calls" and bool(json.loads(grammar.text)["is_free"])
+
+
 def _inner(grammar: Grammar) -> Grammar:
     found = Grammar.of(json.loads(grammar.text))
     assert found is not None, "in_channels"

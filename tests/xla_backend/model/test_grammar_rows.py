@@ -203,6 +203,35 @@ def test_the_last_message_in_channels_has_the_form(
     assert engine.generate(folder, begun, options).text in (" I.", " you.")
 
 
+def test_thoughts_that_the_prompt_opens_are_open_in_the_answer(
+    engine: Backend, tmp_path: Path
+) -> None:
+    folder = checkpoints.instruct(tmp_path / "thinker")
+    template = checkpoints.CHAT_TEMPLATE.replace("assistant\n{%", "assistant\n<think>\n{%")
+    (folder / "chat_template.jinja").write_text(template)
+    asked, short = question("Who?"), GenerationOptions(max_new_tokens=5)
+    function = {"type": "function", "function": {"name": "f", "parameters": PERSON}}
+    calls = {}
+    for choice in ("auto", "required"):
+        tools = Tools.of([function], choice, several=False)
+        assert tools is not None
+        calls[choice] = grammars.of_tools(GENERIC, tools, None)
+    for salt, grammar, prompt, opens in (
+        ("", None, asked, True),
+        ("a", None, asked, True),
+        ("a", calls["auto"], asked, True),
+        ("a", calls["required"], asked, False),
+        ("a", GRAMMARS[2], asked, False),
+        ("a", None, (*asked, Message("assistant", "<think>")), False),
+        ("a", None, "Who? <think>", False),
+    ):
+        stream = engine.stream(str(folder), prompt, short.replace(grammar=grammar), cache_salt=salt)
+        text = "".join(stream)
+        assert stream.result is not None
+        assert stream.result.text == text
+        assert text.startswith("<think>") is opens
+
+
 def test_what_ends_early_and_what_is_refused(engine: Backend, model: str, tmp_path: Path) -> None:
     short = GenerationOptions(grammar=GRAMMARS[3], max_new_tokens=3)
     assert engine.generate(model, TokenIds((5,)), short).finish == "length"
