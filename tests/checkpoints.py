@@ -394,6 +394,36 @@ def instruct(folder: Path | str, **config: Any) -> Path:
     return folder
 
 
+# Reduced from what GPT-OSS has.
+CHANNEL_TEMPLATE = (
+    "<|start|>system<|message|>Reasoning: {{ reasoning_effort or 'medium' }}<|end|>"
+    "{% if tools %}<|start|>developer<|message|>"
+    "{% for t in tools %}{{ t.function | tojson }}\n{% endfor %}<|end|>{% endif %}"
+    "{% for m in messages %}{% if '<|channel|>final' in m.content %}{{ raise_exception('tags') }}"
+    "{% elif m.role == 'tool' %}<|start|>functions.f to=assistant<|channel|>commentary<|message|>"
+    "{{ m.content | tojson }}<|end|>"
+    "{% elif m.tool_calls %}{% if m.content and m.thinking %}{{ raise_exception('both') }}"
+    "{% elif m.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ m.thinking }}<|end|>"
+    "{% endif %}{% set c = m.tool_calls[0].function %}<|start|>assistant to=functions.{{ c.name }}"
+    "<|channel|>commentary json<|message|>{{ c.arguments | tojson }}<|call|>"
+    "{% elif m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}"
+    "{% if loop.last and not add_generation_prompt %}<|return|>{% else %}<|end|>{% endif %}"
+    "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
+CHANNEL_TOKENS = tuple(
+    f"<|{name}|>" for name in ("return", "constrain", "channel", "start", "end", "message", "call")
+)
+
+
+def in_channels(folder: Path | str, **config: Any) -> Path:
+    """Writes a GPT-OSS that answers in channels."""
+    config = {"max_position_embeddings": 512, "num_hidden_layers": 2, **config}
+    folder = rotary(folder, "gpt_oss", special=CHANNEL_TOKENS, **config)
+    (folder / "chat_template.jinja").write_text(CHANNEL_TEMPLATE, encoding="utf-8")
+    return folder
+
+
 def rotary(
     folder: Path | str,
     model_type: str,

@@ -5,7 +5,6 @@ elements, which escape every string; `rendered` makes text of them.
 """
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import ParamSpec
 
@@ -15,6 +14,8 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup
 
+from xla_backend.interface.prompt import split_thoughts
+
 P = ParamSpec("P")
 
 # No HTML from the text, and nothing that a browser would fetch, and no links.
@@ -23,9 +24,6 @@ _MARKDOWN = (
     .enable(["table", "strikethrough"])
     .disable(["image", "link", "autolink", "reference", "html_block", "html_inline"])
 )
-
-# An answer that was cut during its thoughts has no end mark.
-_THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 
 
 def rendered(build: Callable[P, h.Node]) -> Callable[P, Markup]:
@@ -68,15 +66,12 @@ def markdown(text: object) -> Markup:
 
 @rendered
 def answer(text: str) -> h.Node:
-    """A model's answer as HTML; its thoughts, as Qwen3 marks them, are folded."""
-    found = _THOUGHT.match(text)
-    if found is None:
-        return markdown(text)
-    thought, said = found[1].strip(), markdown(text[found.end() :])
-    if not thought:
-        return said
+    """A model's answer as HTML; its thoughts are folded."""
+    thoughts, said = split_thoughts(text)
+    if not thoughts:
+        return markdown(said)
     summary = h.summary[h.bdi["Thinking"]]
-    return h.details[summary, markdown(thought)], said
+    return h.details[summary, markdown(thoughts)], markdown(said)
 
 
 def copied_code(code: str) -> h.Element:

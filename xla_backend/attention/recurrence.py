@@ -118,7 +118,8 @@ def advance(
         lines: `[T, heads.line]` float32.
         places: see `attention.attend`. A row's first position begins a new state; every other one
             is at most `RECENT` behind the last call's first, or follows its last.
-        blocks: `[R, M]` int64; the last of each row is the address of its state.
+        blocks: `[R, M]` int64; the last of each row is the address of its state. If it is 0, there
+            is one row, whose matrices take the place of what the last `keys` tokens read.
         layer: `[3]` int64: where this layer begins in a state, in bytes; then what is not read.
         heads: sizes.
         corrects: c.
@@ -127,10 +128,28 @@ def advance(
         `[T, heads.total * heads.values]` float32, NaN without a token.
     """
     handler.wait_until_ready()
-    form = tf.constant([*heads, corrects], tf.int64)
+    form = tf.constant([*heads, corrects, heads.row_bytes], tf.int64)
     operands = [lines, places, blocks, layer, form]
     columns = heads.total * heads.values
     return foreign_calls.call(NAME, operands, columns, has_side_effect=True)
+
+
+def read_all(lines: tf.Tensor, heads: Heads, *, corrects: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    """The same for all tokens of a text that has no memory; see `advance`.
+
+    Returns:
+        What they read, `[T, heads.total * heads.values]`, and the state behind them, `[heads, keys,
+        values]`.
+    """
+    # Tokens before it, so that none counts as a draft; and room for the state behind it.
+    lines = tf.pad(lines, [[RECENT, heads.keys], [0, 0]])
+    at = tf.range(tf.shape(lines)[0])
+    row = tf.where(at < tf.shape(lines)[0] - heads.keys, 0, -1)
+    nowhere, begin = tf.zeros([1, 1], tf.int64), tf.zeros([3], tf.int64)
+    found = advance(lines, tf.stack([row, at], 1), nowhere, begin, heads, corrects=corrects)
+    parts = [heads.total, heads.values // LANES, heads.keys, LANES]
+    state = tf.transpose(tf.reshape(found[-heads.keys :], parts), [0, 2, 1, 3])
+    return found[RECENT : -heads.keys], tf.reshape(state, [heads.total, heads.keys, heads.values])
 
 
 def _module(name: str) -> ir.Module:
@@ -282,14 +301,22 @@ def _take(module: ir.Module) -> ir.Function:
 
 
 def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
-    """XLA's handler. Operands: those of `advance`; sizes."""
+    """XLA's handler. Operands: those of `advance`; sizes, and the bytes of a state."""
     call = Handler(module, name)
     lines_at, tokens, width = call.operand(0, 2)
     (places_at,), (layer,), (form,) = map(call.operand, (1, 3, 4))
     blocks_at, _, row_blocks = call.operand(2, 2)
-    heads, key_heads, keys, values, alternate, corrects = (
-        call.get(form, LONG, 8 * at) for at in range(6)
+    heads, key_heads, keys, values, alternate, corrects, row_bytes = (
+        call.get(form, LONG, 8 * at) for at in range(7)
     )
+    first_address = call.get(blocks_at, LONG, call.mul(call.sub(row_blocks, long(1)), long(8)))
+    has_none = call.icmp_unsigned("==", first_address, long(0))
+    own, own_at = (
+        call.intrinsic("malloc", POINTER, [call.select(has_none, row_bytes, long(64))]),
+        call.room(POINTER, 1),
+    )
+    call.store(own, own_at)
+    blocks_at = call.select(has_none, own_at, blocks_at)
     # Of the tokens of a row: the first one, and how many there are.
     groups_at = call.intrinsic("malloc", POINTER, [call.mul(tokens, long(16))])
     each = Loop(call, long(0), tokens, 1, [long(-1), long(-2)])
@@ -315,6 +342,12 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     is_small = call.icmp_unsigned("<", work, long(_ALONE))
     _JOB.share(call, unit, job_values, call.mul(groups, heads), is_small)
     _write_recent(call, job_values, groups)
+    with call.if_then(has_none):
+        size = call.mul(call.mul(call.mul(heads, keys), values), long(4))
+        every = call.mul(call.mul(call.mul(tokens, heads), values), long(4))
+        end = call.at(call.result, call.sub(every, size))
+        call.intrinsic("memcpy", POINTER, [end, own, size])
+    call.intrinsic("free", machine_code.VOID, [own])
     call.intrinsic("free", machine_code.VOID, [groups_at])
     call.close()
 

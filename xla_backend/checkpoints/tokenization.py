@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints.formats import gguf_file, gguf_tokenizer
 from xla_backend.checkpoints.transformers_import import locked_transformers
-from xla_backend.grammar import tool_format
-from xla_backend.grammar.tool_format import GENERIC, ToolFormat
+from xla_backend.grammar import channels, tool_format
+from xla_backend.grammar.tool_format import CHANNELS, GENERIC, ToolFormat
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
-from xla_backend.interface.prompt import Message, Prompt, TokenIds
+from xla_backend.interface.prompt import THOUGHTS, Message, Prompt, TokenIds, split_thoughts
 
 if TYPE_CHECKING:
     import tokenizers
@@ -63,11 +63,15 @@ TURN_ENDS = frozenset(
     "<|END_OF_TURN_TOKEN|> <|endofturn|> <end_of_utterance> <EOT> [EOT] <|endoftext|> "
     "<|end_of_text|>".split()
 )
-"""Control tokens that always mean the end of a text or turn."""
+"""Control tokens that always mean the end of a text or turn, but see `_ends`."""
 
 
 class Tokenizer:
     """The tokenizer of one model.
+
+    Attributes:
+        channel_tokens: ids and names of the tokens of `channels`; empty for models that do not
+            answer in them.
 
     Example:
         >>> tokenizer = Tokenizer.load(Path("demo_models/gpt2-stories"))
@@ -99,6 +103,9 @@ class Tokenizer:
             if token.special or _TIMESTAMP.fullmatch(token.content)
         }
         self._skipped -= {id for id, token in added if _TOOL_TOKEN.fullmatch(token.content)}
+        names = {id: token.content for id, token in added if token.content in channels.TOKENS}
+        is_used = len(names) == len(channels.TOKENS) and "<|channel|>" in self.chat_template
+        self.channel_tokens: dict[int, str] = names if is_used else {}
 
     @classmethod
     def load(cls, folder: Path, rows: int | None = None) -> Tokenizer:
@@ -162,6 +169,8 @@ class Tokenizer:
         )
         if self._chat is None:
             return GENERIC
+        if self.channel_tokens:
+            return CHANNELS
         form = tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
         # Tokens without a text cannot be part of a grammar.
         hidden = filter(None, map(self._rust.id_to_token, self._skipped))
@@ -235,6 +244,8 @@ class Tokenizer:
         if tools or any(each.tool_calls or each.role == "tool" for each in messages):
             messages = tool_format.as_text(messages, tools, self.tool_format)
             tools = tools if self.tool_format.has_tools else ()
+        if self.channel_tokens:
+            messages = tuple(map(_with_thoughts_apart, messages))
         problem: Exception | None = None
         for form in _forms(messages):
             try:
@@ -342,13 +353,22 @@ class Tokenizer:
         return bytes([int(piece[3:5], 16)]) if is_byte else self.token_text(id).encode()
 
     def vocabulary_bytes(self, size: int) -> list[bytes]:
-        """The bytes of the first `size` tokens; empty for tokens without text."""
-        return [
+        """The bytes of the first `size` tokens; empty for tokens without text.
+
+        A token of `channels` is its mark, which no other token may contain.
+        """
+        texts = [
             b""
             if id in self._skipped or self._rust.id_to_token(id) is None
             else self.token_bytes(id)
             for id in range(size)
         ]
+        if self.channel_tokens:
+            marks = "".join(channels.MARKS.values()).encode()
+            texts = [text if text == text.translate(None, marks) else b"" for text in texts]
+            for id, name in self.channel_tokens.items():
+                texts[id] = channels.written(name).encode()
+        return texts
 
     def drops_first_space(self) -> bool:
         """Whether decoding drops a leading space of the first token."""
@@ -403,6 +423,24 @@ def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
         yield (Message("user", system), *rest)
 
 
+def _with_thoughts_apart(message: Message) -> Message:
+    """An assistant's message as templates with channels take it: what comes before a call, as
+    thoughts."""
+    if message.role != "assistant":
+        return message
+    thoughts, said = split_thoughts(message.content)
+    thoughts = message.thoughts or thoughts
+    if message.tool_calls:
+        thoughts, said = "\n".join(filter(None, (thoughts, said))), ""
+    return message._replace(content=said, thoughts=thoughts)
+
+
+def _ends(names: Iterable[str]) -> frozenset[str]:
+    """Those of a vocabulary that always mean the end of a turn."""
+    in_channels = channels.TOKENS.issubset(names)  # where <|end|> ends only a message
+    return TURN_ENDS - {"<|end|>"} | channels.ENDS if in_channels else TURN_ENDS
+
+
 def turn_ends(folder: Path, is_chat: bool) -> list[int]:
     """End tokens that only the tokenizer of a model's folder or GGUF file names.
 
@@ -414,21 +452,22 @@ def turn_ends(folder: Path, is_chat: bool) -> list[int]:
             file always do.
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
-        return gguf_tokenizer.control_tokens(gguf_path, TURN_ENDS)
+        named = gguf_tokenizer.control_tokens(gguf_path)
+        ends = _ends(name for _, name in named)
+        return [id for id, name in named if name in ends]
     settings = _object(folder / "tokenizer_config.json")
     end = settings.get("eos_token") or _object(folder / "special_tokens_map.json").get("eos_token")
     end = end.get("content") if isinstance(end, dict) else end
-    wanted = (TURN_ENDS if is_chat else frozenset()) | {end}
     tokens = _read(folder / "tokenizer.json", "added_tokens")
     tokens = tokens if isinstance(tokens, list) else []
     if isinstance(added := settings.get("added_tokens_decoder"), dict):
         tokens += [{"id": int(id), **token} for id, token in added.items() if id.isdecimal()]
+    tokens = [token for token in tokens if isinstance(token, dict)]
+    ends = _ends(str(token.get("content")) for token in tokens) if is_chat else frozenset()
     found = [
         token["id"]
         for token in tokens
-        if isinstance(token, dict)
-        and token.get("content") in wanted
-        and (token.get("special") or token.get("content") == end)
+        if (token.get("content") == end or (token.get("special") and token.get("content") in ends))
         and type(token.get("id")) is int
     ]
     return list(dict.fromkeys(found))
@@ -604,6 +643,59 @@ class IncrementalDecoder:
         text = self._tokenizer.decode([*self._previous, *ids], self._shown)
         self._previous = ids[-1:]
         return text[len(past) :]
+
+
+class AnswerDecoder:
+    """Decodes the tokens of an answer as they come; one in channels becomes text, see `Channels`.
+
+    Thoughts that the prompt has opened, as Qwen3.5's does, are opened in the text, too.
+
+    Attributes:
+        begins_message: whether the model answers in channels, and the prompt ends in a header.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        shown: frozenset[int],
+        prompt_ids: Sequence[int],
+        may_think: bool = False,
+    ) -> None:
+        """Starts behind a prompt; `shown` special tokens are part of the text.
+
+        `may_think`: whether the text is a whole answer that may begin with thoughts.
+        """
+        end = tokenizer.decode(prompt_ids[-16:]).rstrip() if may_think else ""
+        self._opening = THOUGHTS if end.endswith(THOUGHTS) else ""
+        self._decoder = IncrementalDecoder(tokenizer, shown)
+        tokens = tokenizer.channel_tokens
+        ids = enumerate(prompt_ids if tokens else ())
+        starts = [at for at, id in ids if tokens.get(id) == "<|start|>"]
+        self._channels = channels.Channels() if starts else None
+        self._tokens: dict[int, str] = {}
+        if starts:
+            self._tokens = tokens
+            self.push(prompt_ids[starts[-1] + 1 :])
+            self._tokens = {id: name for id, name in tokens.items() if id not in shown}
+        self.begins_message = self._channels is not None and self._channels.begins_message
+
+    def push(self, ids: Iterable[int]) -> str:
+        """Takes the next ids; returns the text that is final now, which may be empty."""
+        said, self._opening = self._opening, ""
+        if self._channels is None:
+            return said + self._decoder.push(ids)
+        for id in ids:
+            name = self._tokens.get(id)
+            said += self._channels.text(
+                self._decoder.finish() if name else self._decoder.push([id])
+            )
+            said += self._channels.token(name) if name else ""
+        return said
+
+    def finish(self) -> str:
+        """The text that was held back."""
+        rest = self._decoder.finish()
+        return self._channels.text(rest) + self._channels.finish() if self._channels else rest
 
 
 def _byte_of_character() -> dict[str, int]:

@@ -15,16 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints.prompts import encode_prompt, with_room
-from xla_backend.checkpoints.tokenization import IncrementalDecoder
+from xla_backend.checkpoints.tokenization import AnswerDecoder
 from xla_backend.engine.decisions import Deciding
 from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Awaited, AwaitEngine, AwaitResult, AwaitRow, Loop, Stopped
 from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
+from xla_backend.grammar import grammars
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.decisions import Decisions
+from xla_backend.interface.prompt import begun_text
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import (
     EngineStatus,
@@ -122,12 +124,18 @@ class Text:
         engine.check(request.options)
         self._request = request = with_room(request, length, engine.info)
         wanted = self._functions.key(engine, length, request)
-        if (grammar := request.options.grammar) is not None:
-            # Its tables are computed beside the loop.
-            self._grammar = yield AwaitResult(engine.grammars.get(grammar))
         # Control tokens have no text, except those that are stop strings.
         shown = engine.tokenizer.special_ids(request.options.stop)
-        self._decoder = IncrementalDecoder(engine.tokenizer, shown)
+        grammar, is_answer = request.options.grammar, isinstance(request.prompt, tuple)
+        self._may_think = (
+            is_answer and not begun_text(request.prompt) and grammars.may_think(grammar)
+        )
+        self._decoder = AnswerDecoder(engine.tokenizer, shown, prompt_ids, self._may_think)
+        if grammar is not None:
+            if self._decoder.begins_message:
+                grammar = grammars.in_channels(grammar)
+            # Its tables are computed beside the loop.
+            self._grammar = yield AwaitResult(engine.grammars.get(grammar))
         self._stops = StopStrings(request.options.stop, request.options.include_stop_str_in_output)
         watch.enter("queue")
         choice = self._functions.choose(engine, wanted, request.exact_key)
@@ -331,7 +339,8 @@ class Text:
         if wanted.is_pooled and self._drafts():
             passes = sum(not token.in_same_pass for token in tokens[1:])
         if stops.found:
-            tokens = _tokens_of(text, tokens, engine)
+            anew = AnswerDecoder(engine.tokenizer, frozenset(), prompt_ids, self._may_think)
+            tokens = _tokens_of(text, tokens, anew)
         reason = _reason(is_complete, bool(ids) and engine.is_end(ids[-1], request.options))
         timing, spans = watch.read(), watch.spans()
         is_over, row = generated > 0 and (is_complete or bool(stops.found)), None
@@ -376,9 +385,9 @@ class Text:
         )
 
 
-def _tokens_of(text: str, tokens: tuple[Token, ...], engine: Engine) -> tuple[Token, ...]:
+def _tokens_of(text: str, tokens: tuple[Token, ...], decoder: AnswerDecoder) -> tuple[Token, ...]:
     """The first tokens, up to the text's end; the last one's own text is cut there."""
-    decoder, length = IncrementalDecoder(engine.tokenizer), 0
+    length = 0
     for place, token in enumerate(tokens):
         if length >= len(text):
             return tokens[:place]

@@ -16,6 +16,7 @@ from typing import Any
 
 from xla_backend.grammar import (
     automaton,
+    channels,
     gbnf,
     json_schema,
     json_text,
@@ -57,6 +58,8 @@ def regex(grammar: Grammar) -> str:
             raise
         except _WRONG_TYPES as error:
             raise InvalidRequest(f"the JSON schema is not valid: {error}.") from error
+    if grammar.kind == "in_channels":
+        return f"{_BEFORE_FINAL}(?:{regex(_inner(grammar))})"
     if grammar.kind == "json_object":
         return json_schema.any_object()
     if grammar.kind == "regex":
@@ -64,6 +67,29 @@ def regex(grammar: Grammar) -> str:
     if grammar.kind == "gbnf":
         return gbnf.regex(grammar.text)
     return "|".join(map(json_text.literal, json.loads(grammar.text)))
+
+
+_BEFORE_FINAL = channels.messages("analysis") + channels.FINAL
+
+
+def in_channels(grammar: Grammar) -> Grammar:
+    """The form of an answer of a model that answers in channels: of the text of the last one."""
+    if grammar.kind == "tool_calls":  # which follows the model's own format
+        return grammar
+    return Grammar("in_channels", json.dumps(grammar.to_dict()))
+
+
+def may_think(grammar: Grammar | None) -> bool:
+    """Whether an answer may begin with thoughts, without channels."""
+    if grammar is None:
+        return True
+    return grammar.kind == "tool_calls" and bool(json.loads(grammar.text)["is_free"])
+
+
+def _inner(grammar: Grammar) -> Grammar:
+    found = Grammar.of(json.loads(grammar.text))
+    assert found is not None, "in_channels"
+    return found
 
 
 def check(grammar: Grammar) -> None:
@@ -137,6 +163,9 @@ def _check_apart(form: ToolFormat, tools: Tools, answer: Grammar | None) -> None
 
 def _rules(grammar: Grammar, asked: str | None) -> str:
     """A grammar as `step_by_step` takes it; `asked` is its regular expression, if there is one."""
+    if grammar.kind == "in_channels" and asked is None:
+        inner = step_by_step.rules(_inner(grammar)).removeprefix("start")
+        return f"start: {step_by_step.matching(_BEFORE_FINAL)} inner\ninner{inner}"
     if grammar.kind != "tool_calls" or asked is not None:
         return step_by_step.rules(grammar, asked)
     told = json.loads(grammar.text)

@@ -86,6 +86,11 @@ def complement(ranges: Ranges) -> Ranges:
     return [*rest, (start, _LAST)] if start <= _LAST else rest
 
 
+def other_than(*characters: str) -> str:
+    """Any character but these and 0, which begins each text where automata are made."""
+    return any_of(complement(joined((ord(each), ord(each)) for each in ("\0", *characters))))
+
+
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """The ranges sorted, overlaps merged."""
     apart: Ranges = []

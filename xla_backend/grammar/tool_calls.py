@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from xla_backend.grammar import json_schema, json_text, step_by_step
+from xla_backend.grammar import channels, json_schema, json_text, step_by_step
 from xla_backend.grammar.tool_format import ToolFormat
-from xla_backend.interface.prompt import ToolCall
+from xla_backend.interface.prompt import THOUGHTS, THOUGHTS_END, ToolCall
 
 
 def without_notes(schema: Any) -> Any:
@@ -39,7 +39,7 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
         InvalidRequest: an automaton cannot hold a tool's schema.
     """
     form = ToolFormat(*asked["format"])
-    opening, middle, closing = (_written(part, bool(form.marker)) for part in form[:3])
+    opening, middle, closing = _parts(form)
     names: dict[str, list[str]] = {}
     for name, schema in asked["tools"].items():
         names.setdefault(json_schema.regex(schema), []).append(json_text.literal(name))
@@ -47,6 +47,9 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     calls = f"{opening}(?:{'|'.join(ways)}){closing}"
     if asked["several"]:
         calls = f"(?:{calls}\\n?)+"
+    if form.in_channels:
+        said = f"|{channels.FINAL}(?:{answer or channels.TEXT})" if asked["is_free"] else ""
+        return f"{_before_calls(answer)}(?:{calls}{said})"
     if not asked["is_free"]:
         return calls
     if answer is not None:
@@ -65,9 +68,15 @@ def rules(asked: Mapping[str, Any], arguments: Mapping[str, str], answer: str | 
         answer: the other answers, likewise; they must not begin as a call.
     """
     form = ToolFormat(*asked["format"])
-    opening, middle, closing = (_written(part, bool(form.marker)) for part in form[:3])
+    opening, middle, closing = _parts(form)
     free = before = ""
-    if asked["is_free"] and answer is None:
+    if form.in_channels:
+        before = _before_calls(answer)
+        if answer:
+            answer = f"{step_by_step.matching(before + channels.FINAL)} ({answer})"
+        elif asked["is_free"]:
+            free = step_by_step.matching(before + channels.FINAL + channels.TEXT)
+    elif asked["is_free"] and answer is None:
         before = _without(form.marker) if form.marker else ""
         free = step_by_step.matching(before or _not_beginning_with(form.opening))
     named = {name: step_by_step.matching(json_text.literal(name) + middle) for name in arguments}
@@ -80,6 +89,17 @@ def rules(asked: Mapping[str, Any], arguments: Mapping[str, str], answer: str | 
     return f"start: {either}\ncall: ({call}) {end}\n"
 
 
+def _parts(form: ToolFormat) -> tuple[str, ...]:
+    """Match what stands around the parts of a call."""
+    parts = map(channels.written, form[:3]) if form.in_channels else form[:3]
+    return tuple(_written(part, bool(form.marker)) for part in parts)
+
+
+def _before_calls(answer: str | None) -> str:
+    """Matches thoughts and, unless answers have a form, what is said before a call."""
+    return channels.messages("analysis", *([] if answer else ["commentary"]))
+
+
 def _written(part: str, is_marked: bool) -> str:
     """A part of a call; where a marker tells that it is one, white space may be left out."""
     pieces = re.split(r"(\s+)", part) if is_marked else [part]
@@ -89,29 +109,23 @@ def _written(part: str, is_marked: bool) -> str:
     )
 
 
-def _other_than(*characters: str) -> str:
-    # Without 0, which begins each text where automata are made.
-    ranges = json_text.joined((ord(each), ord(each)) for each in ("\0", *characters))
-    return json_text.any_of(json_text.complement(ranges))
-
-
 def _without(marker: str) -> str:
     """Texts without the marker, whose first character occurs in it only once."""
     first, last = marker[0], marker[-1]
-    begun, other = "", _other_than(first, last)
+    begun, other = "", json_text.other_than(first, last)
     for each in reversed(marker[1:-1]):
         letter = json_text.literal(each)
         begun = f"(?:{letter}{begun})?"
-        other = f"(?:{_other_than(first, each)}|{letter}{other})"
+        other = f"(?:{json_text.other_than(first, each)}|{letter}{other})"
     begins = f"{json_text.literal(first)}(?:{begun}{json_text.literal(first)})*"
-    return f"(?:{_other_than(first)}|{begins}{other})*(?:{begins}{begun})?"
+    return f"(?:{json_text.other_than(first)}|{begins}{other})*(?:{begins}{begun})?"
 
 
 def _not_beginning_with(opening: str) -> str:
     rest = ""
     for each in reversed(opening):
         goes_on = f"|{json_text.literal(each)}{rest}" if rest else ""
-        rest = f"(?:{_other_than(each)}{_other_than()}*{goes_on})?"
+        rest = f"(?:{json_text.other_than(each)}{json_text.other_than()}*{goes_on})?"
     return rest
 
 
@@ -130,20 +144,26 @@ class CallPart(NamedTuple):
     arguments: str
 
 
+class Thought(str):
+    """A part of the thoughts in front of an answer."""
+
+
 class CallReader:
-    """Reads the text of an answer as it comes: what is said, and what is called.
+    """Reads the text of an answer as it comes: what is thought, said and called.
 
     Attributes:
+        thoughts: so far.
         calls: so far; the last one's arguments may not be complete.
     """
 
     def __init__(self, form: ToolFormat | None = None) -> None:
-        """Without a format all text is content."""
+        """Without a format all text behind the thoughts is content."""
+        self.thoughts = ""
         self.calls: list[ToolCall] = []
         self._form = form
         self._held = ""
         self._has_said = False
-        self._is_in_call = False
+        self._read: Callable[[], Iterator[str | CallPart]] = self._before
         self._arguments = _Object()
         if form is not None:
             opening, middle, closing = (_loosely(part) for part in form[:3])
@@ -153,25 +173,55 @@ class CallReader:
     @property
     def has_called(self) -> bool:
         """Whether there are calls, and all are complete."""
-        return bool(self.calls) and not self._is_in_call
+        return bool(self.calls) and self._read != self._call
 
     def push(self, text: str) -> Iterator[str | CallPart]:
         """What more text says; held back is what may become a call."""
         self._held += text
         before = None
-        while before != (before := (self._held, self._is_in_call)):
-            yield from self._call() if self._is_in_call else self._text()
+        while before != (before := (self._held, self._read)):
+            yield from self._read()
 
     def finish(self) -> Iterator[str | CallPart]:
         """The text held back so far, without white space after a call."""
-        if self._held and not self._is_in_call and not (self.calls and self._held.isspace()):
-            yield self._held
+        if self._read == self._think:
+            yield from self._thought(self._held.rstrip())
+        elif not (self._held.isspace() and (self.calls or self.thoughts)):
+            yield from [self._held] if self._held and self._read != self._call else []
         self._held = ""
 
     def read_whole(self, text: str) -> str:
         """Reads a whole answer; returns what is said in it."""
         parts = [*self.push(text), *self.finish()]
-        return "".join(part for part in parts if isinstance(part, str))
+        return "".join(part for part in parts if type(part) is str)
+
+    def _before(self) -> Iterator[Thought]:
+        begun = self._held.lstrip()
+        if begun.startswith(THOUGHTS):
+            self._held, self._read = begun[len(THOUGHTS) :], self._think
+        elif not THOUGHTS.startswith(begun):
+            self._read = self._text
+        yield from ()
+
+    def _think(self) -> Iterator[Thought]:
+        if not self.thoughts:
+            self._held = self._held.lstrip()
+        end = _before_mark(self._held, THOUGHTS_END)
+        certain, is_over = len(self._held[:end].rstrip()), self._held[end:].startswith(THOUGHTS_END)
+        yield from self._thought(self._held[:certain])
+        self._held = self._held[end + len(THOUGHTS_END) if is_over else certain :]
+        if is_over:
+            self._read = self._after
+
+    def _thought(self, text: str) -> Iterator[Thought]:
+        if text:
+            self.thoughts += text
+            yield Thought(text)
+
+    def _after(self) -> Iterator[Thought]:
+        self._held = self._held.lstrip()
+        self._read = self._text if self._held else self._after
+        yield from ()
 
     def _text(self) -> Iterator[str | CallPart]:
         end, begun = len(self._held), None
@@ -185,7 +235,7 @@ class CallReader:
             yield said
         self._held = self._held[begun.end() if begun else end :]
         if begun:
-            self._is_in_call, self._arguments = True, _Object()
+            self._read, self._arguments = self._call, _Object()
             self.calls.append(ToolCall(secrets.token_hex(5)[:9], begun[1], ""))
             yield CallPart(len(self.calls) - 1, self.calls[-1].id, begun[1], "")
 
@@ -197,13 +247,7 @@ class CallReader:
             opening = self._form.opening
             may_begin = opening.startswith(self._held) or self._held.startswith(opening)
             return 0 if may_begin and not self._has_said else len(self._held)
-        end = self._held.find(marker)
-        if end < 0:
-            sizes = range(len(marker), 0, -1)
-            end = len(self._held) - next(
-                filter(lambda n: self._held.endswith(marker[:n]), sizes), 0
-            )
-        return len(self._held[:end].rstrip())
+        return len(self._held[: _before_mark(self._held, marker)].rstrip())
 
     def _call(self) -> Iterator[str | CallPart]:
         call = self.calls[-1]
@@ -213,7 +257,15 @@ class CallReader:
             yield CallPart(len(self.calls) - 1, call.id, "", more)
         elif self._arguments.is_over and (closing := self._end.match(self._held)):
             self._held = self._held[closing.end() :]
-            self._is_in_call = False
+            self._read = self._text
+
+
+def _before_mark(text: str, mark: str) -> int:
+    """How many characters are in front of a mark, or of what may become one."""
+    if (end := text.find(mark)) < 0:
+        sizes = range(len(mark), 0, -1)
+        end = len(text) - next((size for size in sizes if text.endswith(mark[:size])), 0)
+    return end
 
 
 class _Object:

@@ -58,7 +58,13 @@ class ToolFormat(NamedTuple):
     @property
     def can_repeat(self) -> bool:
         """Whether one call may follow another: not where a list holds them."""
-        return bool(self.marker) and self.opening[len(self.marker) :].lstrip()[:1] != "["
+        in_list = self.opening[len(self.marker) :].lstrip()[:1] == "["
+        return bool(self.marker) and not in_list and not self.in_channels
+
+    @property
+    def in_channels(self) -> bool:
+        """Whether answers are messages in channels, see `channels`; a call ends one."""
+        return self.marker == "<|channel|>"
 
     def write(self, call: ToolCall) -> str:
         """The call as the model writes it."""
@@ -67,6 +73,10 @@ class ToolFormat(NamedTuple):
 
 GENERIC = ToolFormat('<tool_call>\n{"name": "', '", "arguments": ', "}\n</tool_call>")
 """That of Hermes and Qwen, also asked of models whose template knows no tools."""
+CHANNELS = ToolFormat(
+    "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>", True, True
+)
+"""That of GPT-OSS; its template writes calls in another way, which the model rarely does."""
 _TOLD = (ToolFormat('<|tool_call|>[{"name": "', '", "arguments": ', "}]"), GENERIC)
 """Formats of templates that describe them to the model, and never write one themselves (Granite 3,
 SmolLM3)."""

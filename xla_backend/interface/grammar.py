@@ -26,7 +26,7 @@ class Grammar:
         Grammar(kind='choice', text='["yes", "no"]')
 
     Attributes:
-        kind: one of `KINDS`, or "tool_calls", which `grammar.tool_calls` makes.
+        kind: one of `KINDS`, or "tool_calls" or "in_channels", which `grammar.grammars` makes.
         text: the schema as JSON, the regular expression, the list of choices as JSON, or the rules.
 
     Raises:

@@ -6,8 +6,14 @@ Knows their form. Must not know how messages are rendered: `checkpoints.tokeniza
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+THOUGHTS, THOUGHTS_END = "<think>", "</think>"
+"""What thoughts in front of an answer stand between."""
+# An answer that was cut during its thoughts has no end mark.
+_THOUGHTS = re.compile(rf"\s*{THOUGHTS}(.*?)(?:{THOUGHTS_END}|\Z)", re.DOTALL)
 
 
 class ToolCall(NamedTuple):
@@ -32,12 +38,14 @@ class Message(NamedTuple):
         content: its text.
         tool_calls: calls of the assistant.
         tool_call_id: id of the call whose result this is.
+        thoughts: of the assistant, before its content.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str = ""
+    thoughts: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The form of chat templates and OpenAI's protocol, but with arguments as objects.
@@ -57,6 +65,8 @@ class Message(NamedTuple):
             ]
         if self.tool_call_id:
             values["tool_call_id"] = self.tool_call_id
+        if self.thoughts:  # under the names that templates have for them
+            values["reasoning_content"] = values["thinking"] = self.thoughts
         return values
 
 
@@ -86,6 +96,12 @@ def last_text(prompt: Prompt) -> str:
     if not isinstance(prompt, tuple):
         return prompt if isinstance(prompt, str) else ""
     return prompt[-2 if begun_text(prompt) and len(prompt) > 1 else -1].content
+
+
+def split_thoughts(text: str) -> tuple[str, str]:
+    """The thoughts in front of an answer, and the rest."""
+    found = _THOUGHTS.match(text)
+    return (found[1].strip(), text[found.end() :].lstrip()) if found else ("", text)
 
 
 def begun_text(prompt: Prompt) -> str:

@@ -118,10 +118,11 @@ class AnswerCall(BaseModel):
 
 
 class AnswerMessage(BaseModel):
-    """The model's message; `content` is null if there are only calls."""
+    """The model's message; `content` is null if there are only calls or thoughts."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None
+    reasoning_content: str | None = Field(default=None, exclude_if=operator.not_)
     refusal: None = None
     tool_calls: list[AnswerCall] = Field(default=[], exclude_if=operator.not_)
 
@@ -167,6 +168,7 @@ class Delta(BaseModel):
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
     tool_calls: list[DeltaCall] | None = None
 
 

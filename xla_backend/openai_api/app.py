@@ -174,8 +174,7 @@ def create_api(host: Host) -> FastAPI:
         host.check(info.name, prompt)
         check_prompt(prompt, info)
         tokenizer = await completer.tokenizer(info.name)
-        template = chat.chat_template_kwargs or {}
-        encode = partial(tokenizer.encode, tools=chat.listed_tools, template=template)
+        encode = partial(tokenizer.encode, tools=chat.listed_tools, template=chat.template)
         return {"input_tokens": len(await asyncio.to_thread(encode, prompt))}
 
     @api.post("/decide")

@@ -101,7 +101,7 @@ class Completer:
         host = self.host
         await body.check_grammar()
         model = body.model = self.model(body.model, isinstance(body, ChatRequest))
-        if isinstance(body, ChatRequest) and (body.listed_tools or body.chat_template_kwargs):
+        if isinstance(body, ChatRequest) and (body.listed_tools or body.template):
             tokenizer = await self._loaded_tokenizer(request, body)
             if body.listed_tools:
                 await asyncio.to_thread(lambda: body.call_as(tokenizer.tool_format))
@@ -189,9 +189,7 @@ class Completer:
             tokenizer = await self.tokenizer(info.name)
         except ModelUnavailable:
             return ()
-        encode = partial(
-            encode_prompt, tools=chat.listed_tools, template=chat.chat_template_kwargs or {}
-        )
+        encode = partial(encode_prompt, tools=chat.listed_tools, template=chat.template)
         return tuple(await asyncio.to_thread(encode, tokenizer, prompt, info))
 
     async def _loaded_tokenizer(self, request: Request, chat: ChatRequest) -> Tokenizer:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from xla_backend.grammar.tool_calls import CallPart
+from xla_backend.grammar.tool_calls import CallPart, Thought
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.answers import generated, timings
 from xla_backend.openai_api.errors import NotSupported
@@ -80,7 +80,7 @@ def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
     """A message in the form of chats, where results of tools are separate messages."""
     if not isinstance(message.get("content"), list):
         return [message]
-    results, calls, rest = [], [], []
+    results, calls, rest, thoughts = [], [], [], []
     for block in message["content"]:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_result":
@@ -89,10 +89,13 @@ def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
         elif kind == "tool_use":
             function = {"name": block.get("name"), "arguments": block.get("input") or {}}
             calls.append({"id": block.get("id"), "function": function})
-        elif kind not in ("thinking", "redacted_thinking"):
+        elif kind == "thinking":
+            thoughts.append(str(block.get("thinking")))
+        elif kind != "redacted_thinking":
             rest.append(block)
     if calls or rest or not results:
-        results.append({**message, "content": rest, "tool_calls": calls})
+        thought = {"reasoning_content": "\n".join(thoughts)}
+        results.append({**message, "content": rest, "tool_calls": calls, **thought})
     return results
 
 
@@ -115,7 +118,9 @@ class MessageWriter(Writer):
         [result] = results
         said = self._reader.read_whole(result.text)
         content: list[dict[str, Any]] = []
-        if said or not self._reader.calls:
+        if thoughts := self._reader.thoughts:
+            content.append(_THINKING | {"thinking": thoughts})
+        if said or not (self._reader.calls or thoughts):
             content.append({"type": "text", "text": said})
         for id, name, arguments in self._reader.calls:
             content.append(_call(id, name) | {"input": _object(arguments)})
@@ -143,7 +148,11 @@ class MessageWriter(Writer):
 
     def _deltas(self, parts: Iterable[str | CallPart]) -> Iterator[dict[str, Any]]:
         for part in parts:
-            if isinstance(part, str):
+            if isinstance(part, Thought):
+                if self._open != "thinking":
+                    yield from self._start(_THINKING)
+                yield self._delta({"type": "thinking_delta", "thinking": part})
+            elif isinstance(part, str):
                 if self._open != "text":
                     yield from self._start({"type": "text", "text": ""})
                 yield self._delta({"type": "text_delta", "text": part})
@@ -185,6 +194,9 @@ class MessageWriter(Writer):
             "usage": usage,
             **end,
         }
+
+
+_THINKING = {"type": "thinking", "thinking": "", "signature": ""}
 
 
 def _call(id: str, name: str) -> dict[str, Any]:

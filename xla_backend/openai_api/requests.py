@@ -142,6 +142,7 @@ class ChatMessage(Fields):
     content: str | list[TextPart] | None = None
     tool_calls: list[CalledTool] | None = None
     tool_call_id: str | None = None
+    reasoning_content: str | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -164,7 +165,7 @@ class ChatMessage(Fields):
         text = content if isinstance(content, str) else "".join(part.text for part in content)
         role = "system" if self.role == "developer" else self.role
         calls = tuple(call.to_call() for call in self.tool_calls or ())
-        return Message(role, text, calls, self.tool_call_id or "")
+        return Message(role, text, calls, self.tool_call_id or "", self.reasoning_content or "")
 
 
 class StreamOptions(Fields):
@@ -400,6 +401,9 @@ class ChatRequest(Generation):
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="of vLLM and llama.cpp: variables of the model's chat template"
     )
+    reasoning_effort: str | None = Field(
+        None, description="a variable of the chat template of models that have one, as GPT-OSS"
+    )
     add_generation_prompt: bool | None = Field(None, description="of vLLM: false only in that case")
     tools: list[dict[str, Any]] | None = Field(None, description="functions that may be called")
     tool_choice: str | dict[str, Any] | None = Field(
@@ -444,6 +448,12 @@ class ChatRequest(Generation):
         """The tools for the chat template."""
         return self._tools.listed if self._tools else ()
 
+    @property
+    def template(self) -> dict[str, Any]:
+        """Variables of the chat template."""
+        effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
+        return effort | (self.chat_template_kwargs or {})
+
     def call_as(self, form: ToolFormat) -> None:
         """Sets the grammar of calls: the model's format, and arguments by their schemas.
 
@@ -451,6 +461,12 @@ class ChatRequest(Generation):
             NotSupported: see `grammars.of_tools`.
         """
         assert self._tools is not None, "there are tools"
+        if form.in_channels and self.messages[-1].role == "assistant":
+            raise NotSupported(
+                "tools",
+                "This model cannot call tools in an answer that has begun: leave out the tools, or "
+                "the last message.",
+            )
         try:
             self._grammar = grammars.of_tools(form, self._tools, self._grammar)
         except InvalidRequest as error:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from xla_backend.grammar.tool_calls import CallPart
+from xla_backend.grammar.tool_calls import CallPart, Thought
 from xla_backend.interface.prompt import Message
 from xla_backend.interface.results import GenerationResult, Token
 from xla_backend.openai_api.answers import chat_logprobs, timings, usage, written
@@ -42,6 +42,7 @@ class ResponseRequest(Fields):
     metadata: dict[str, str] | None = None
     text: dict[str, Any] | None = Field(None, description="its format, as of a chat")
     include: list[str] | None = None
+    reasoning: dict[str, Any] | None = Field(None, description="effort: reasoning_effort of a chat")
     tools: list[dict[str, Any]] | None = Field(None, description="functions that may be called")
     tool_choice: str | dict[str, Any] | None = Field(None, description="as of a chat")
 
@@ -63,18 +64,28 @@ class ResponseRequest(Fields):
             return [{"role": "user", "content": self.input}]
         messages: list[dict[str, Any]] = []
         for item in self.input:
-            kind = item.get("type", "message")
+            kind, last = item.get("type", "message"), messages[-1] if messages else {}
             if kind == "message":
-                messages.append({"role": item.get("role"), "content": item.get("content")})
+                message = {"role": item.get("role"), "content": item.get("content")}
+                if message["role"] == last.get("role") == "assistant" and last["content"] is None:
+                    last |= message  # behind its thoughts
+                else:
+                    messages.append(message)
             elif kind == "function_call":
                 call = {"id": item.get("call_id"), "function": item}
-                if not (messages and messages[-1]["role"] == "assistant"):
+                if last.get("role") != "assistant":
                     messages.append({"role": "assistant", "content": ""})
                 messages[-1].setdefault("tool_calls", []).append(call)
             elif kind == "function_call_output":
                 told = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
                 messages.append({"role": "tool", **told})
-            elif kind != "reasoning":
+            elif kind == "reasoning":
+                content = item.get("content")
+                parts = content if isinstance(content, list) else []
+                texts = [str(part["text"]) for part in parts if "text" in part]
+                thought = {"reasoning_content": "\n".join(texts)}
+                messages.append({"role": "assistant", "content": None, **thought})
+            else:
                 raise NotSupported(
                     "input", f"Items of the type {str(kind)[:40]!r} are not supported."
                 )
@@ -101,6 +112,7 @@ class ResponseRequest(Fields):
             "tool_choice": choice,
             "max_completion_tokens": self.max_output_tokens,
             "response_format": (self.text or {}).get("format"),
+            "reasoning_effort": (self.reasoning or {}).get("effort"),
             "logprobs": True if _LOGPROBS in (self.include or ()) else None,
         }
         chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})
@@ -229,10 +241,14 @@ class ResponseWriter(Writer):
             assert isinstance(asked, tuple)
             before = asked[1:] if self._body.instructions else asked
             said = "".join(
-                part["text"] for item in self._output for part in item.get("content", ())
+                part["text"]
+                for item in self._output
+                for part in item.get("content", ())
+                if item["type"] == "message"
             )
             calls = tuple(self._reader.calls) if self._reader.has_called else ()
-            conversation = (*before, Message("assistant", said, calls))
+            answered = Message("assistant", said, calls, thoughts=self._reader.thoughts)
+            conversation = (*before, answered)
             self._store.put(self._owner, self._id, Stored(json.dumps(answer), conversation))
         return answer
 
@@ -250,12 +266,14 @@ class ResponseWriter(Writer):
     def _parts(self, parts: Iterable[str | CallPart]) -> Iterator[dict[str, Any]]:
         for part in parts:
             if isinstance(part, str):
-                if not (self._output and self._output[-1]["type"] == "message"):
-                    yield from self._begin_message()
+                kind = "reasoning" if isinstance(part, Thought) else "message"
+                if not (self._output and self._output[-1]["type"] == kind):
+                    yield from self._begin_text(kind)
                 self._output[-1]["content"][0]["text"] += part
                 logprobs, self._untold = self._logprobs(self._untold), ()
-                told = {"delta": part, "logprobs": logprobs}
-                yield self._event("output_text.delta", **self._place(), content_index=0, **told)
+                told = {"logprobs": logprobs} if kind == "message" else {}
+                what = f"{self._output[-1]['content'][0]['type']}.delta"
+                yield self._event(what, **self._place(), content_index=0, delta=part, **told)
             elif part.name:
                 said = {"call_id": part.id, "name": part.name, "arguments": ""}
                 yield from self._begin_item("function_call", "fc", said)
@@ -264,9 +282,13 @@ class ResponseWriter(Writer):
                 kind = "function_call_arguments.delta"
                 yield self._event(kind, **self._place(), delta=part.arguments)
 
-    def _begin_message(self) -> Iterator[dict[str, Any]]:
-        yield from self._begin_item("message", "msg", {"role": "assistant", "content": []})
-        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+    def _begin_text(self, kind: str) -> Iterator[dict[str, Any]]:
+        part: dict[str, Any] = {"type": "reasoning_text", "text": ""}
+        if kind == "reasoning":
+            yield from self._begin_item(kind, "rs", {"summary": [], "content": []})
+        else:
+            yield from self._begin_item(kind, "msg", {"role": "assistant", "content": []})
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
         yield self._event("content_part.added", **self._place(), content_index=0, part=part)
         self._output[-1]["content"] = [part]
 
@@ -284,10 +306,10 @@ class ResponseWriter(Writer):
             return
         item = self._output[-1]
         item["status"] = status
-        if item["type"] == "message":
+        if item["type"] != "function_call":
             [part] = item["content"]
-            said = {"text": part["text"], "logprobs": part["logprobs"]}
-            yield self._event("output_text.done", **self._place(), content_index=0, **said)
+            said = {key: part[key] for key in ("text", "logprobs") if key in part}
+            yield self._event(f"{part['type']}.done", **self._place(), content_index=0, **said)
             yield self._event("content_part.done", **self._place(), content_index=0, part=part)
         else:
             said = {"name": item["name"], "arguments": item["arguments"]}
@@ -297,7 +319,7 @@ class ResponseWriter(Writer):
     def _close(self, result: GenerationResult) -> Iterator[dict[str, Any]]:
         yield from self._parts(self._reader.finish())
         if not self._output:
-            yield from self._begin_message()
+            yield from self._begin_text("message")
         if self._output[-1]["type"] == "message":
             self._output[-1]["content"][0]["logprobs"] = self._logprobs(written(result))
         yield from self._end_item("incomplete" if self._is_cut(result) else "completed")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.grammar.tool_calls import CallPart, CallReader
+from xla_backend.grammar.tool_calls import CallPart, CallReader, Thought
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds, last_text
 from xla_backend.interface.results import GenerationResult, TextChunk, Token
@@ -177,7 +177,11 @@ class ChatWriter(_OpenAiWriter):
         ]
         return ChatChoice(
             index=number,
-            message=AnswerMessage(content=said or (None if calls else ""), tool_calls=calls),
+            message=AnswerMessage(
+                content=said or (None if calls or reader.thoughts else ""),
+                reasoning_content=reader.thoughts,
+                tool_calls=calls,
+            ),
             logprobs=self._told(number, written(result)),
             finish_reason=finish_reason(result, reader.has_called),
         )
@@ -269,6 +273,8 @@ class CompletionWriter(_OpenAiWriter):
 
 
 def _delta(part: str | CallPart) -> Delta:
+    if isinstance(part, Thought):
+        return Delta(reasoning_content=part)
     if isinstance(part, str):
         return Delta(content=part)
     first: dict[str, Any] = {"id": part.id, "type": "function"} if part.name else {}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from xla_backend.attention import recurrence
 from xla_backend.attention.recurrence import RECENT, Heads
+from xla_backend.model.families.mixers import DeltaRule, Linear, State, Taps
 
 ROWS, LENGTH = 3, 60
 
@@ -18,10 +22,10 @@ class Rows:
     def __init__(self, heads: Heads, *, corrects: bool) -> None:
         generator = np.random.default_rng(1)
         self._heads, self._corrects = heads, corrects
-        self._lines = generator.standard_normal((ROWS, LENGTH, heads.line), np.float32) / 3
-        self._lines[..., -2 * heads.total :] = generator.random((ROWS, LENGTH, 2 * heads.total))
+        self.lines = generator.standard_normal((ROWS, LENGTH, heads.line), np.float32) / 3
+        self.lines[..., -2 * heads.total :] = generator.random((ROWS, LENGTH, 2 * heads.total))
         self._states = np.full((ROWS, 64 + heads.row_bytes // 4), np.nan, np.float32)
-        self._expected = np.stack([self._read(lines.astype(np.float64)) for lines in self._lines])
+        self.expected = np.stack([self._read(lines.astype(np.float64)) for lines in self.lines])
         recurrence.prepare()
         self._advance = tf.function(
             lambda *given: recurrence.advance(*given, heads, corrects=corrects),
@@ -56,9 +60,9 @@ class Rows:
         blocks = np.stack([np.zeros(ROWS, np.int64), addresses], axis=1)
         layer = np.array([256, 0, 0], np.int64)
         found = self._advance(
-            self._lines[rows, positions], np.array(tokens, np.int32), blocks, layer
+            self.lines[rows, positions], np.array(tokens, np.int32), blocks, layer
         ).numpy()
-        expected = np.where(rows[:, None] < 0, np.nan, self._expected[rows, positions])
+        expected = np.where(rows[:, None] < 0, np.nan, self.expected[rows, positions])
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
         return found
 
@@ -67,7 +71,7 @@ def tokens(row: int, begin: int, end: int) -> list[tuple[int, int]]:
     return [(row, position) for position in range(begin, end)]
 
 
-@pytest.mark.parametrize(
+KINDS = pytest.mark.parametrize(
     ("heads", "corrects"),
     [
         (Heads(4, 2, 12, 32, alternate=False), True),
@@ -75,6 +79,9 @@ def tokens(row: int, begin: int, end: int) -> list[tuple[int, int]]:
         (Heads(6, 1, 16, 16, alternate=False), False),
     ],
 )
+
+
+@KINDS
 def test_a_token_reads_what_all_before_it_have_written(heads: Heads, corrects: bool) -> None:
     """In chunks, alone, beside other rows, and behind drafts of which some are refused."""
     rows, none = Rows(heads, corrects=corrects), [(-1, 3)]
@@ -88,3 +95,22 @@ def test_a_token_reads_what_all_before_it_have_written(heads: Heads, corrects: b
     rows.check(tokens(0, 36 + RECENT + 4, LENGTH))
     again = rows.check(tokens(2, 0, LENGTH))
     np.testing.assert_array_equal(np.concatenate(alone), again[1:])
+
+
+@KINDS
+def test_a_text_without_memory_is_read_alike(heads: Heads, corrects: bool) -> None:
+    rows = Rows(heads, corrects=corrects)
+    in_memory = rows.check(tokens(0, 0, LENGTH))
+
+    def read(lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        by_code = recurrence.read_all(lines, heads, corrects=corrects)
+        nothing = SimpleNamespace(corrects=corrects)
+        state = State(*cast("tuple[Linear, Taps, DeltaRule, Linear]", [nothing] * 4), heads)
+        return *by_code, *state.read_all(lines)
+
+    compiled = tf.function(read, jit_compile=True, autograph=False)
+    for length in (1, RECENT, LENGTH):
+        found, state, by_xla, other_state = compiled(rows.lines[0, :length])
+        np.testing.assert_array_equal(found, in_memory[:length])
+        np.testing.assert_allclose(by_xla, found, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(other_state[0], state, rtol=0, atol=1e-5)

@@ -8,7 +8,7 @@ import gguf
 import numpy as np
 import pytest
 
-from tests import gguf_files
+from tests import checkpoints, gguf_files
 from tests.gguf_files import ARCHITECTURES, HEAD_SIZE, HEADS, KV_HEADS, LAYERS
 from xla_backend.checkpoints.formats import gguf_model
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
@@ -267,6 +267,15 @@ def test_a_text_ends_at_the_ends_that_the_file_names(path: Path) -> None:
     assert (values["eos_token_id"], values["bos_token_id"]) == ([0, 107], 2)
     assert Registry().locate(str(path)).generation_config.eos_token_id == [0, 107, 1]
     assert values["pad_token_id"] is None
+
+
+def test_a_file_in_channels_ends_at_a_call(path: Path) -> None:
+    with gguf_files.writing(path, "gpt-oss", has_tensors=True) as writer:
+        writer.add_eos_token_id(0)
+        writer.add_token_list(list(checkpoints.CHANNEL_TOKENS))
+        writer.add_token_types([3] * len(checkpoints.CHANNEL_TOKENS))
+    ends = Registry().locate(str(path)).generation_config.eos_token_id
+    assert [checkpoints.CHANNEL_TOKENS[end] for end in ends] == ["<|return|>", "<|call|>"]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from xla_backend import InvalidRequest, Message, ModelInfo, question
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.grammar.tool_format import CHANNELS
 from xla_backend.interface.prompt import ToolCall
 
 INFO = ModelInfo("talker", "decoder-only", "folder", "")
@@ -152,6 +153,34 @@ def test_tools_by_template_or_as_text(folder: Path, template: str, begins: str, 
     assert written.endswith(ends)
     assert tokenizer.decode(tokenizer.encode(ASKED)).endswith(ends.strip())
     assert pickle.loads(pickle.dumps(tokenizer)).tool_format == tokenizer.tool_format
+
+
+def test_thoughts_are_where_a_template_with_channels_has_them(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(checkpoints.in_channels(tmp_path))
+    assert tokenizer.tool_format == CHANNELS
+
+    def written(*messages: Message) -> str:
+        ids = tokenizer.encode(messages, tools=TOOLS)
+        return "".join(map(tokenizer.token_text, ids)).partition("U<|end|><|start|>assistant")[2]
+
+    thought = ANSWER._replace(content="<think>\nT\n</think>\n\nA")
+    final = "<|channel|>final<|message|>"
+    assert written(USER, thought, USER) == f"{final}A<|end|><|start|>user<|message|>" + (
+        "U<|end|><|start|>assistant"
+    )
+    assert written(USER, thought) == f"{final}A"
+    assert written(USER, ANSWER._replace(content="<think>T")) == ""
+    for asked in (
+        Message("assistant", "", (CALL,), thoughts="T\nI look."),
+        Message("assistant", "I look.", (CALL,), thoughts="T"),
+        Message("assistant", "<think>T</think>I look.", (CALL,)),
+    ):
+        assert written(USER, asked, ASKED[2]) == (
+            "<|channel|>analysis<|message|>T\nI look.<|end|>"
+            '<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{"a": 1}<|call|>'
+            '<|start|>functions.f to=assistant<|channel|>commentary<|message|>"R"<|end|>'
+            "<|start|>assistant"
+        )
 
 
 @pytest.mark.parametrize("folder", ["chat_template.jinja"], indirect=True)

@@ -280,6 +280,20 @@ def test_a_text_ends_where_only_the_tokenizer_says_so(tmp_path: Path, is_chat: b
     assert ends == ([named, place["<|im_end|>"], place["<|turn|>"]] if is_chat else named)
 
 
+def test_an_answer_in_channels_goes_on_behind_a_message(tmp_path: Path) -> None:
+    """There `<|end|>` does not end it, as with Phi-3, and a call does."""
+    for name, folder in (
+        ("phi", checkpoints.rotary(tmp_path / "phi", "llama", special=["<|end|>", "<|call|>"])),
+        ("gpt", checkpoints.in_channels(tmp_path / "gpt")),
+    ):
+        (folder / "chat_template.jinja").write_text(checkpoints.CHANNEL_TEMPLATE)
+        added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+        ends = Registry().locate(str(folder)).generation_config.eos_token_id
+        names = {token["content"] for token in added if token["id"] in ends}
+        own = {"<|end|>"} if name == "phi" else {"<|return|>", "<|call|>"}
+        assert names == {"<|endoftext|>"} | own
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"max_length": "long"}', '{"num_beams": -3}'])
 def test_broken_generation_configs(registry: Registry, made: Path, tmp_path: Path, content: str):
     folder = shutil.copytree(made / "gpt2", tmp_path / "copy")

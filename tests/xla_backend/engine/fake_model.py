@@ -9,9 +9,9 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,7 @@ class Steps:
 
 class FakeTokenizer:
     is_byte_level = True
+    channel_tokens: Mapping[int, str] = MappingProxyType({})
 
     def encode(self, prompt: Prompt, **how: Any) -> list[int]:
         if isinstance(prompt, TokenIds):

@@ -5,14 +5,16 @@ Knows tokenizers. Must not know grammars' text.
 
 import functools
 import random
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from tests import gguf_files
-from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
+from tests import checkpoints, gguf_files
+from xla_backend.checkpoints.tokenization import AnswerDecoder, Tokenizer
 from xla_backend.grammar.automaton import NONE, START, Automaton, Vocabulary
 from xla_backend.grammar.step_by_step import StepByStep
 
@@ -25,6 +27,10 @@ def tokenizer(kind: str) -> tuple[Tokenizer, int]:
     """A tokenizer, and its token that ends a text."""
     if kind == "byte-level":
         return Tokenizer.load(gguf_files.smollm2()), 2
+    if kind == "in channels":
+        with tempfile.TemporaryDirectory() as folder:
+            of = Tokenizer.load(checkpoints.in_channels(Path(folder)))
+        return of, of.encode("<|return|>")[0]
     pieces = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁"]
     pieces += _PIECES.split() + [chr(code) for code in range(33, 127)]
     pieces = list(dict.fromkeys(pieces))
@@ -68,14 +74,15 @@ def sampled(
 ) -> str | None:
     """A text of random tokens that may come; None where it had no end."""
     of, end = tokenizer(kind)
-    made, decoder, state, text = made.for_row(), IncrementalDecoder(of), START, ""
+    begun = of.encode("<|start|>assistant") if of.channel_tokens else []
+    made, decoder, state, text = made.for_row(), AnswerDecoder(of, frozenset(), begun), START, ""
     for _ in range(most):
         classes = np.flatnonzero(made.next_state[state] != NONE)
         # Each class is as likely, so that texts end: most tokens are of a few large ones.
         chosen = dice.choice(classes.tolist())
         token = dice.choice(np.flatnonzero(made.class_of_token == chosen).tolist())
         if token == end:
-            return text + decoder.finish()
+            return text + decoder.push([end]) + decoder.finish()
         text += decoder.push([token])
         state = int(made.next_state[state, chosen])
         if isinstance(made, StepByStep):

@@ -7,13 +7,22 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from tests import checkpoints
 from tests.gguf_files import smollm2
-from xla_backend import Backend, GenerationOptions, Grammar, InvalidRequest
+from xla_backend import (
+    Backend,
+    GenerationOptions,
+    Grammar,
+    InvalidRequest,
+    Message,
+    question,
+)
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.grammar import grammars
 from xla_backend.grammar.tool_calls import CallReader
 from xla_backend.grammar.tool_format import GENERIC
@@ -158,6 +167,69 @@ def test_a_required_call_always_parses_and_validates(
                 assert result.finish == "eos" or several
             for call in reader.calls if reader.has_called else ():
                 jsonschema.validate(json.loads(call.arguments), schemas[call.name])
+
+
+@pytest.mark.parametrize("schema", [PERSON, TREE], ids=["tensors", "step by step"])
+def test_the_last_message_in_channels_has_the_form(
+    engine: Backend, schema: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = str(checkpoints.in_channels(tmp_path / "gpt-oss"))
+    tokenizer = Tokenizer.load(Path(folder))
+    # Random weights would think for long.
+    ends = {tokenizer.encode(name)[0]: 30 for name in ("<|end|>", "<|return|>", "<|call|>", '"')}
+    function = {"name": "f", "parameters": schema, "strict": True}
+    tools = Tools.of([{"type": "function", "function": function}], "required", several=False)
+    assert tools is not None
+    call = grammars.of_tools(tokenizer.tool_format, tools, None)
+    validated, thoughts = 0, 0
+    for seed, grammar in itertools.product(range(4), (Grammar.json_schema(schema), call)):
+        options = GenerationOptions(
+            grammar=grammar, max_new_tokens=200, temperature=1.0, seed=seed, logit_bias=ends
+        )
+        result = engine.generate(folder, question("Who?"), options)
+        reader = CallReader(tokenizer.tool_format)
+        said = reader.read_whole(result.text)
+        thoughts += "<think>" in result.text
+        if result.finish == "eos":
+            arguments = reader.calls[0].arguments if grammar == call else said
+            jsonschema.validate(json.loads(arguments), schema)
+            assert reader.has_called is (grammar == call)
+            validated += 1
+    assert validated > 4
+    assert thoughts
+    # One that begins in the prompt goes on.
+    begun = (*question("Who?"), Message("assistant", "It is"))
+    options = GenerationOptions(grammar=Grammar.choice([" I.", " you."]), max_new_tokens=9)
+    assert engine.generate(folder, begun, options).text in (" I.", " you.")
+
+
+def test_thoughts_that_the_prompt_opens_are_open_in_the_answer(
+    engine: Backend, tmp_path: Path
+) -> None:
+    folder = checkpoints.instruct(tmp_path / "thinker")
+    template = checkpoints.CHAT_TEMPLATE.replace("assistant\n{%", "assistant\n<think>\n{%")
+    (folder / "chat_template.jinja").write_text(template)
+    asked, short = question("Who?"), GenerationOptions(max_new_tokens=5)
+    function = {"type": "function", "function": {"name": "f", "parameters": PERSON}}
+    calls = {}
+    for choice in ("auto", "required"):
+        tools = Tools.of([function], choice, several=False)
+        assert tools is not None
+        calls[choice] = grammars.of_tools(GENERIC, tools, None)
+    for salt, grammar, prompt, opens in (
+        ("", None, asked, True),
+        ("a", None, asked, True),
+        ("a", calls["auto"], asked, True),
+        ("a", calls["required"], asked, False),
+        ("a", GRAMMARS[2], asked, False),
+        ("a", None, (*asked, Message("assistant", "<think>")), False),
+        ("a", None, "Who? <think>", False),
+    ):
+        stream = engine.stream(str(folder), prompt, short.replace(grammar=grammar), cache_salt=salt)
+        text = "".join(stream)
+        assert stream.result is not None
+        assert stream.result.text == text
+        assert text.startswith("<think>") is opens
 
 
 def test_what_ends_early_and_what_is_refused(engine: Backend, model: str, tmp_path: Path) -> None:

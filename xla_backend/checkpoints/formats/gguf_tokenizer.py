@@ -55,8 +55,8 @@ def _has_chat_template(path: Path, modified: int) -> bool:
     return bool(GGUFFile(path).optional("tokenizer.chat_template", str))
 
 
-def control_tokens(path: Path, names: Collection[str]) -> list[int]:
-    """The ids of the control tokens that have one of these names.
+def control_tokens(path: Path) -> list[tuple[int, str]]:
+    """The ids and names of the control tokens.
 
     Raises:
         ModelUnavailable: the file is damaged.
@@ -64,9 +64,9 @@ def control_tokens(path: Path, names: Collection[str]) -> list[int]:
     file = GGUFFile(path)
     tokens, kinds = file.texts("tokenizer.ggml.tokens"), file.numbers("tokenizer.ggml.token_type")
     return [
-        place
+        (place, token)
         for place, (token, kind) in enumerate(zip(tokens, kinds, strict=False))
-        if kind == _CONTROL and token in names
+        if kind == _CONTROL
     ]
 
 

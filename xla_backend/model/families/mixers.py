@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from xla_backend.attention import attention, earlier, recurrence
 from xla_backend.attention.recurrence import Heads
+from xla_backend.matmul import handler
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, Norm
 
@@ -537,6 +538,18 @@ class State(NamedTuple):
         # Padding leaves a state of zeros.
         lines = tf.where(tf.range(length)[:, None] >= mask.padding, lines, 0.0)
 
+        if handler.is_possible():
+            read, state = recurrence.read_all(lines, of, corrects=self.rule.corrects)
+        else:
+            read, state = self.read_all(lines)
+        if only_last:
+            read, lines, gate = read[-1, None], lines[-1, None], gate[-1, None]
+        return self._finish(read, lines, gate), Recurrent(last, tf.reshape(state, [1, -1]))
+
+    def read_all(self, lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """`recurrence.read_all` by XLA alone."""
+        length, of = tf.shape(lines)[0], self.heads
+
         def take(
             at: tf.Tensor, state: tf.Tensor, read: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -546,9 +559,7 @@ class State(NamedTuple):
         state = tf.zeros([1, of.total, of.keys, of.values])
         read = tf.zeros([length, of.total * of.values])
         _, state, read = tf.while_loop(lambda at, *_: at < length, take, (0, state, read))
-        if only_last:
-            read, lines, gate = read[-1, None], lines[-1, None], gate[-1, None]
-        return self._finish(read, lines, gate), Recurrent(last, tf.reshape(state, [1, -1]))
+        return read, state
 
     def run(
         self,
