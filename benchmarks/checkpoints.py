@@ -242,7 +242,7 @@ def share_read(model: str) -> float:
 
 def is_random(model: str) -> bool:
     """Whether a model's weights are random."""
-    return _split(model)[0] in (GPT2_124M, *SIZES)
+    return not model.endswith(".gguf") and _split(model)[0] in (GPT2_124M, *SIZES)
 
 
 def prompt(checkpoint: Path, tokens: int) -> tuple[int, ...]:

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from benchmarks import checkpoints
 from benchmarks.contenders.memory_reader import Reader
 from benchmarks.harness import ROOT, Cell, Row, note, peak_memory, ratio
-from xla_backend import BackendProcess, GenerationOptions, Token, TokenIds
+from xla_backend import BackendProcess, GenerationOptions, TokenIds
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.interface.results import TopLogprob
 
 OPTIONS = {
     "models": [PACKAGED_MODEL, "Qwen2.5-0.5B"],
@@ -45,7 +46,7 @@ class Said:
     """What a format says at the places: the most likely tokens, the log-probabilities of those that
     follow in the text, and the ids of continuations."""
 
-    tokens: list[Token]
+    tokens: list[TopLogprob]
     following: list[float]
     continued: list[list[int]]
 
@@ -112,9 +113,7 @@ def _say(engine: BackendProcess, name: str) -> Said:
         forced = GenerationOptions(max_new_tokens=1, logit_bias=((ids[place], 100.0),))
         [token] = engine.generate(name, before, forced).tokens
         said.following.append(token.logprob)
-        said.tokens.append(
-            engine.generate(name, before, GenerationOptions(max_new_tokens=1)).tokens[0]
-        )
+        said.tokens.append(token.top_logprobs[0])
         if len(said.continued) < TEXTS:
             greedy = GenerationOptions(max_new_tokens=FOLLOWING, ignore_eos=True)
             said.continued.append([t.id for t in engine.generate(name, before, greedy).tokens])

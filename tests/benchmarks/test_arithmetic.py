@@ -17,7 +17,7 @@ from benchmarks.client import Answer, ask_all
 from benchmarks.contenders.memory_reader import float32_bytes
 from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender
 from benchmarks.measures import crowd, load, peers, weights
-from xla_backend import Token
+from xla_backend.interface.results import TopLogprob
 
 NAMED = {contender.name: contender for contender in CONTENDERS}
 FLOAT32, INT8, Q4_1 = (NAMED[name] for name in (ENGINE, f"{ENGINE}, int8", f"{ENGINE}, Q4_1"))
@@ -100,8 +100,8 @@ def test_peers_and_bytes_are_of_the_same_weights(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "model.safetensors")
     assert float32_bytes(tmp_path) == 4 * (15 + 7)
 
-    first = [Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "c", -2.0)]
-    tokens = [Token(1, "a", -0.7), Token(9, "z", -0.1), Token(3, "c", -1.6)]
+    first = [TopLogprob(1, "a", -0.5), TopLogprob(2, "b", -1.0), TopLogprob(3, "c", -2.0)]
+    tokens = [TopLogprob(1, "a", -0.7), TopLogprob(9, "z", -0.1), TopLogprob(3, "c", -1.6)]
     one = weights.Said(tokens, [-1.0, -2.0], [[1, 2, 3], [4, 5, 6]])
     other = weights.Said(first, [-1.0, -1.0], [[1, 9, 3], [4, 5, 6]])
     found = weights.changes(one, other)
