@@ -105,10 +105,11 @@ def _times(
 
 def _say(engine: BackendProcess, name: str) -> Said:
     text = TEXT.read_text(encoding="utf-8")
-    ids = Tokenizer.load(Registry().locate(name).folder).encode(text)
+    tokenizer = Tokenizer.load(Registry().locate(name).folder)
+    ids, begin = tokenizer.encode(text), tokenizer.encode("")
     said = Said([], [], [])
     for place in range(LENGTH, LENGTH + PLACES * STEP, STEP):
-        before = TokenIds(tuple(ids[place - LENGTH : place]))
+        before = TokenIds((*begin, *ids[place - LENGTH : place]))
         # A bias changes which token is chosen, but not its probability.
         forced = GenerationOptions(max_new_tokens=1, logit_bias=((ids[place], 100.0),))
         [token] = engine.generate(name, before, forced).tokens
