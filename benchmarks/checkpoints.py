@@ -8,6 +8,8 @@ programs read. Must not know the engine nor what is measured.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 from gguf import (
     GGML_QUANT_SIZES,
     MODEL_ARCH,
+    MODEL_ARCH_NAMES,
     GGMLQuantizationType,
     GGUFReader,
     GGUFWriter,
@@ -100,11 +103,71 @@ SIZES: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 128000,
         "tie_word_embeddings": True,
     },
+    "LFM3-1.7B": {"model_type": "lfm3"},
+    "Qwen3.5-0.8B": {
+        "model_type": "qwen3_5_text",
+        "hidden_size": 1024,
+        "intermediate_size": 3584,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "linear_num_value_heads": 16,
+        "rope_theta": 1e7,
+        "tie_word_embeddings": True,
+    },
+    "Phi-4-mini": {
+        "model_type": "phi3",
+        "vocab_size": 200064,
+        "hidden_size": 3072,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 8,
+        "partial_rotary_factor": 0.75,
+        "max_position_embeddings": 4096,  # up to which its positions are not scaled
+        "tie_word_embeddings": True,
+    },
+    "gemma-4-E2B": {
+        "model_type": "gemma4_text",
+        "hidden_size": 1536,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 35,
+        "num_key_value_heads": 1,
+        "layer_types": [*4 * ["sliding_attention"], "full_attention"] * 7,
+        "num_kv_shared_layers": 20,
+        "use_double_wide_mlp": True,
+        "final_logit_softcapping": 30.0,
+    },
+    # Four of 48 layers.
+    "Qwen3-30B-A3B": {
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "moe_intermediate_size": 768,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "rope_theta": 1e6,
+        "max_position_embeddings": 40960,
+        "tie_word_embeddings": False,
+    },
 }
 """Configurations of published models, by their names on the command line."""
-BLOCKS = "-Q4_K"
-"""Behind the name of a Llama or LFM2 in `SIZES`: as a GGUF file of random blocks."""
-GGUF_TYPES = ("Q8_0", "F16")
+_SCALES: dict[str, tuple[int, tuple[float, ...]]] = {
+    "Q4_0": (0, (4e-3,)),
+    "Q4_1": (0, (4e-3, -3e-2)),
+    "Q5_0": (0, (2e-3,)),
+    "Q8_0": (0, (2.5e-4,)),
+    "Q4_K": (0, (1e-4, 7.5e-4)),
+    "Q5_K": (0, (5e-5, 7.5e-4)),
+    "Q6_K": (208, (1.5e-5,)),
+}
+"""Kinds of blocks: where a block has its 16-bit scales, and values that keep sums small."""
+GGUF_TYPES = ("Q4_0", "Q8_0", "BF16", "F16", "F32")
 """Forms of the packaged model that are made from its own, which is Q4_1."""
 # A token that no text holds: no program's text ends before the others'.
 _NEVER = 16
@@ -112,16 +175,26 @@ _WORDS = "once upon a time there was a little fox who lived near the river and w
 
 
 def folder(model: str) -> Path:
-    """A checkpoint's folder: one of `SIZES`, also in `BLOCKS`, "124m", the packaged model or a
-    bundled one."""
+    """A checkpoint's folder: one of `SIZES`, also with `-Q4_K` or another of `_SCALES` behind it as
+    a GGUF file of random blocks, "124m", the packaged model, a bundled one, or a file's.
+
+    A GGUF file given by its path is in `gguf/` under what follows the last hyphen of its name.
+    """
+    size, kind = _split(model)
+    if model.endswith(".gguf"):
+        link = WORK / size / "gguf" / f"{kind}.gguf"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(Path(model).resolve())
+        return WORK / size
     made = WORK / model
-    if model.endswith(BLOCKS):
-        path = _blocks_file(model)
+    if kind:
+        path = made / "gguf" / f"{kind}.gguf"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            values = SIZES[model.removesuffix(BLOCKS)]
-            _save_tokenizer(made, values["vocab_size"])
-            _write_blocks(values, _new(made))
+            config = _config(size)
+            _save_tokenizer(made, config.vocab_size)
+            _write_blocks(config, GGMLQuantizationType[kind], _new(made))
             _new(made).rename(path)
         return made
     build = {GPT2_124M: _gpt2, PACKAGED_MODEL: _packaged}.get(model)
@@ -134,28 +207,65 @@ def folder(model: str) -> Path:
     return made
 
 
-def served_name(model: str, weights: str) -> str:
-    """What the engine knows a model as: the packaged one as it comes is not its folder, whose
-    weights are float32 and can be rounded."""
-    if (model, weights) == (PACKAGED_MODEL, "auto"):
-        return model
-    return str(folder(model) if not model.endswith(BLOCKS) else _blocks_file(model))
+def gguf_file(model: str, weights: str) -> Path | None:
+    """The GGUF file of a model whose weights are like that, "auto" for what it comes as."""
+    if weights == "auto":
+        weights = "Q4_1" if model == PACKAGED_MODEL else _split(model)[1]
+    file = folder(model) / "gguf" / f"{weights}.gguf"
+    return file if file.exists() else None
+
+
+def served(model: str, weights: str) -> tuple[str, str]:
+    """What the engine knows a model as, and its `weights`: a GGUF file as it is, or the folder with
+    float weights that can be rounded."""
+    if file := gguf_file(model, weights):
+        return (model if (model, weights) == (PACKAGED_MODEL, "auto") else str(file)), "auto"
+    return str(folder(model)), weights
+
+
+def share_read(model: str) -> float:
+    """The share of a model's weights that a token needs: of routed experts the chosen ones, of
+    embeddings that are not the head none."""
+    size, _ = _split(model)
+    if size not in SIZES:
+        return 1.0
+    config, needed, total = _config(size), 0.0, 0.0
+    form = rotary_form.describe(config)
+    for name, shape in rotary_form.shapes(config):
+        total += (numbers := float(np.prod(shape)))
+        if "embed_tokens" in name and not (form.is_tied and "per_layer" not in name):
+            continue
+        is_expert = ".experts." in name
+        needed += numbers * (config.num_experts_per_tok / config.num_experts if is_expert else 1)
+    return needed / total
 
 
 def is_random(model: str) -> bool:
     """Whether a model's weights are random."""
-    return model.removesuffix(BLOCKS) in (GPT2_124M, *SIZES)
+    return not model.endswith(".gguf") and _split(model)[0] in (GPT2_124M, *SIZES)
 
 
 def prompt(checkpoint: Path, tokens: int) -> tuple[int, ...]:
     """The ids of a text of so many tokens."""
-    tokenizer = tokenization.Tokenizer.load(checkpoint)
-    return tuple(tokenizer.encode(_WORDS * (1 + tokens // 8))[:tokens])
+    has_own = (checkpoint / "tokenizer.json").exists()
+    source = checkpoint if has_own else next((checkpoint / "gguf").iterdir())
+    return tuple(tokenization.Tokenizer.load(source).encode(_WORDS * (1 + tokens // 8))[:tokens])
 
 
 def packaged_file() -> Path:
     """The GGUF file of the packaged model."""
     return Registry().locate(PACKAGED_MODEL).folder
+
+
+def _split(model: str) -> tuple[str, str]:
+    """The size and the kind of blocks of a model's name, "" for none."""
+    size, _, kind = Path(model).name.removesuffix(".gguf").rpartition("-")
+    return (size, kind) if kind in _SCALES or model.endswith(".gguf") else (model, "")
+
+
+def _config(size: str) -> PretrainedConfig:
+    values = dict(SIZES[size])
+    return AutoConfig.for_model(values.pop("model_type"), **values)
 
 
 def _new(made: Path) -> Path:
@@ -164,8 +274,7 @@ def _new(made: Path) -> Path:
 
 def _sized(model: str, made: Path) -> dict[str, np.ndarray]:
     """Configuration and tokenizer of one of `SIZES`; returns float16 weights."""
-    values = dict(SIZES[model])
-    config = AutoConfig.for_model(values.pop("model_type"), **values)
+    config = _config(model)
     config.eos_token_id = config.vocab_size - 1
     _save_tokenizer(made, config.vocab_size)
     _save_config(config, made)
@@ -176,49 +285,116 @@ def _sized(model: str, made: Path) -> dict[str, np.ndarray]:
     }
 
 
-def _blocks_file(model: str) -> Path:
-    return WORK / model / "gguf" / f"{BLOCKS[1:]}.gguf"
+_ARCHITECTURES = {"gemma4_text": "GEMMA4", "qwen3_5_text": "QWEN35", "qwen3_moe": "QWEN3MOE"}
+"""Those that gguf calls otherwise than Transformers."""
 
 
-def _write_blocks(values: dict[str, Any], path: Path) -> None:
-    """A configuration as a GGUF file, its matrices in random blocks of Q4_K."""
-    kind, config = GGMLQuantizationType.Q4_K, AutoConfig.for_model(**values)
-    kv_heads: int | list[int] = values["num_key_value_heads"]
-    writer = GGUFWriter(path, values["model_type"])
-    if "full_attn_idxs" in values:
-        layers = range(values["num_hidden_layers"])
-        kv_heads = [kv_heads if at in values["full_attn_idxs"] else 0 for at in layers]
-        writer.add_shortconv_l_cache(values["conv_L_cache"])
-    writer.add_context_length(values["max_position_embeddings"])
-    writer.add_embedding_length(values["hidden_size"])
-    writer.add_block_count(values["num_hidden_layers"])
-    writer.add_feed_forward_length(values["intermediate_size"])
-    writer.add_head_count(values["num_attention_heads"])
-    writer.add_head_count_kv(kv_heads)
+def _write_blocks(config: Any, kind: GGMLQuantizationType, path: Path) -> None:
+    """A configuration as a GGUF file, its matrices in random blocks."""
+    form = rotary_form.describe(config)
+    architecture = MODEL_ARCH[_ARCHITECTURES.get(config.model_type, config.model_type.upper())]
+    writer = GGUFWriter(path, MODEL_ARCH_NAMES[architecture])
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(form.width)
+    writer.add_block_count(len(form.layers))
+    writer.add_head_count(form.heads)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(values["rope_theta"])
+    _add_layers(writer, config, form)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(_entries(values["vocab_size"]))
+    writer.add_token_list(_entries(config.vocab_size))
     writer.add_token_merges(["t h"])  # llama.cpp reads no file without any
-    writer.add_eos_token_id(values["vocab_size"] - 1)
-    writer.add_vocab_size(values["vocab_size"])
-    architecture = MODEL_ARCH[values["model_type"].upper()]
-    names = get_tensor_name_map(architecture, config.num_hidden_layers)
+    writer.add_eos_token_id(config.vocab_size - 1)
+    writer.add_vocab_size(config.vocab_size)
+    names = get_tensor_name_map(architecture, len(form.layers))
     random, (block, size) = np.random.default_rng(0), GGML_QUANT_SIZES[kind]
-    for name, shape in rotary_form.shapes(config):
+    at, scales = _SCALES[kind.name]
+    scale_bytes = np.array(scales, np.float16).view(np.uint8)
+    for name, shape in _stored_shapes(config):
         # LFM2 has its last norm under the name of one that others have after their embeddings.
-        named = names.get_name(name, try_suffixes=(".weight",)) or "token_embd_norm.weight"
-        if shape[-1] % block or len(shape) == 1:
-            writer.add_tensor(named, np.ones(shape, np.float32))
+        named = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        named = named or "token_embd_norm.weight"
+        if len(shape) == 1 or shape[-1] % block or ".gate.weight" in name:
+            values = random.standard_normal(shape, np.float32) * 0.02 if len(shape) > 1 else None
+            sign = -1 if name.endswith("A_log") else 1  # a state decays
+            writer.add_tensor(
+                named, sign * np.ones(shape, np.float32) if values is None else values
+            )
             continue
-        blocks = random.integers(0, 256, (shape[0], shape[1] // block, size), np.uint8)
-        blocks[:, :, :4] = np.array([1e-4, 7.5e-4], np.float16).view(np.uint8)
-        writer.add_tensor(named, blocks.reshape(shape[0], -1), raw_dtype=kind)
+        lines = (int(np.prod(shape[:-1])), shape[-1] // block, size)
+        blocks = random.integers(0, 256, lines, np.uint8)
+        blocks[:, :, at : at + scale_bytes.size] = scale_bytes
+        writer.add_tensor(named, blocks.reshape(*shape[:-1], -1), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _add_layers(writer: GGUFWriter, config: Any, form: rotary_form.RotaryForm) -> None:
+    """What a file says of layers, as llama.cpp's converter of each architecture does."""
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    mixers = [layer.mixer for layer in form.layers]
+    attend = [mixer for mixer in mixers if isinstance(mixer, rotary_form.Attention)]
+    inner, head_size = [layer.feed_forward.inner for layer in form.layers], attend[-1].head_size
+    kv_heads = [getattr(mixer, "kv_heads", 0) for mixer in mixers]
+    writer.add_feed_forward_length(inner if len({*inner}) > 1 else inner[0])
+    writer.add_head_count_kv(kv_heads if config.model_type == "lfm2" else max(kv_heads))
+    writer.add_key_length(head_size)
+    writer.add_value_length(head_size)
+    if config.model_type == "lfm2":
+        writer.add_shortconv_l_cache(config.conv_L_cache)
+    if config.model_type == "qwen3_moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if config.model_type in ("phi3", "qwen3_5_text"):
+        writer.add_rope_dimension_count(int(head_size * rope["partial_rotary_factor"]))
+    if config.model_type == "qwen3_5_text":
+        writer.add_ssm_conv_kernel(config.linear_conv_kernel_dim)
+        writer.add_ssm_state_size(config.linear_key_head_dim)
+        writer.add_ssm_group_count(config.linear_num_key_heads)
+        writer.add_ssm_time_step_rank(config.linear_num_value_heads)
+        writer.add_ssm_inner_size(config.linear_num_value_heads * config.linear_value_head_dim)
+        writer.add_rope_dimension_sections([11, 11, 10, 0])
+    if config.model_type == "gemma4_text":
+        writer.add_key_length_swa(attend[0].head_size)
+        writer.add_value_length_swa(attend[0].head_size)
+        writer.add_sliding_window(config.sliding_window)
+        writer.add_sliding_window_pattern([mixer.window is not None for mixer in attend])
+        writer.add_shared_kv_layers(config.num_kv_shared_layers)
+        writer.add_embedding_length_per_layer_input(config.hidden_size_per_layer_input)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+
+
+_FUSED = {
+    "phi3": {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"},
+    "qwen3_5_text": {"g_proj": "q_proj"},
+}
+"""What a file has as further rows of another matrix."""
+_RENAMED = {"dt_bias": "dt_proj.bias", "layer_scale": "layer_scalar"}
+_RENAMED_FUSED = {"q_proj": "qkv_proj", "mlp.gate_proj": "mlp.gate_up_proj"}
+"""Phi's."""
+
+
+def _stored_shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The tensors of a GGUF file, by Transformers' names: fused ones, and experts as a stack."""
+    found: dict[str, tuple[int, ...]] = {}
+    fused = _FUSED.get(config.model_type, {})
+    for name, shape in rotary_form.shapes(config):
+        part = name.split(".")[-2]
+        if part in fused:
+            into = name.replace(part, fused[part])
+            found[into] = (found[into][0] + shape[0], shape[1])
+            continue
+        stack = re.sub(r"experts\.\d+", "experts", name)
+        found[stack] = shape if stack == name else (found.get(stack, (0,))[0] + 1, *shape)
+    renamed = _RENAMED | (_RENAMED_FUSED if config.model_type == "phi3" else {})
+    for name, shape in found.items():
+        for ours, its in renamed.items():
+            name = name.replace(ours, its)
+        yield name, shape
 
 
 def _gpt2(made: Path) -> dict[str, np.ndarray]:

@@ -93,6 +93,12 @@ def machine() -> str:
     return ", ".join(parts)
 
 
+def peak_memory(pid: int) -> int:
+    """The most resident memory that a process has had, in bytes, shared pages included."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
 class OtherPrograms:
     """Processor time of other programs, which makes a measurement worth less."""
 

@@ -13,11 +13,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from benchmarks import checkpoints
 from benchmarks.contenders.running import PEERS_PYTHON
 from benchmarks.harness import ROOT, MeasureFailed
 
@@ -50,17 +50,16 @@ def this_app(*flags: str, store: str | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def llama_cpp(slots: int, context: int) -> Iterator[str | None]:
-    """llama.cpp with the packaged model, with this number of rows and tokens per row.
+def llama_cpp(file: Path | None, slots: int, context: int) -> Iterator[str | None]:
+    """llama.cpp with a GGUF file, with this number of rows and tokens per row.
 
-    Yields its address; None where it is not installed.
+    Yields its address; None without a file, and where it is not installed.
     """
-    if not PEERS_PYTHON.exists():
+    if file is None or not PEERS_PYTHON.exists():
         yield None
         return
-    module = [str(PEERS_PYTHON), "-m", "benchmarks.contenders.llama_cpp"]
-    file = str(checkpoints.packaged_file())
-    with _process([*module, file, str(slots), str(context)], stdout=subprocess.PIPE) as server:
+    module = [str(PEERS_PYTHON), "-m", "benchmarks.contenders.llama_cpp", str(file)]
+    with _process([*module, str(slots), str(context)], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         address = server.stdout.readline().decode().strip()
         if not address:

@@ -23,7 +23,9 @@ class Model:
 
     def generate(self, request: Request) -> list[int]:
         """The new tokens."""
-        options = GenerationOptions(max_new_tokens=request.new_tokens, num_beams=request.num_beams)
+        options = GenerationOptions(
+            max_new_tokens=request.new_tokens, num_beams=request.num_beams, ignore_eos=True
+        )
         prompt = TokenIds(tuple(request.ids))
         result = self._backend.generate(self._model, prompt, options, exact_key=True)
         return [token.id for token in result.tokens]

@@ -17,11 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.contenders import THREADS, Request
-from benchmarks.harness import ROOT, WORK, MeasureFailed
+from benchmarks.harness import ROOT, WORK, MeasureFailed, peak_memory
 from xla_backend.baselines import overlay
+from xla_backend.matmul.kinds import EXACT, INT8
 
 OWN_PYTHON = Path(sys.executable)
 PEERS_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
@@ -36,25 +35,30 @@ class Contender:
         module: its module in this package.
         weights: the form for its module.
         python: the interpreter of its environment.
+        activations: this engine's.
     """
 
     program: str
     module: str
     weights: str = FLOAT32
     python: Path = PEERS_PYTHON
+    activations: str = EXACT
 
     @property
     def name(self) -> str:
         """Its name in tables and on the command line."""
-        return self.program if self.weights == FLOAT32 else f"{self.program}, {self.weights}"
+        weights = "" if self.weights == FLOAT32 else f", {self.weights}"
+        return self.program + weights + (" with int8" if self.activations != EXACT else "")
 
 
 ENGINE, LIMIT = "this engine", "reading the weights"
+BLOCKS = ("Q8_0", "Q4_1", "Q4_K", "Q4_K_M")
 CONTENDERS = (
     *(
         Contender(ENGINE, "own_engine", weights, OWN_PYTHON)
-        for weights in (FLOAT32, "bfloat16", "int8", "Q8_0", "Q4_1", "Q4_K")
+        for weights in (FLOAT32, "bfloat16", "int8", *BLOCKS)
     ),
+    *(Contender(ENGINE, "own_engine", weights, OWN_PYTHON, INT8) for weights in ("int8", *BLOCKS)),
     Contender(LIMIT, "memory_reader", python=OWN_PYTHON),
     Contender("compiled model.generate", "tensorflow_generate", python=OWN_PYTHON),
     Contender("PyTorch", "pytorch_generate"),
@@ -62,7 +66,7 @@ CONTENDERS = (
     Contender("CTranslate2", "ctranslate2_generate", "int8"),
     Contender("ONNX Runtime", "onnx_generate"),
     Contender("keras-hub", "keras_hub_generate"),
-    *(Contender("llama.cpp", "llama_cpp", weights) for weights in ("F16", "Q8_0", "Q4_1", "Q4_K")),
+    *(Contender("llama.cpp", "llama_cpp", weights) for weights in ("F16", *BLOCKS)),
 )
 
 
@@ -123,8 +127,8 @@ class Running:
         return answer["seconds"], answer["tokens"]
 
     def memory(self) -> int:
-        """Resident memory of its process in bytes, shared pages included."""
-        return psutil.Process(self._process.pid).memory_info().rss
+        """Peak memory of its process in bytes, shared pages included."""
+        return peak_memory(self._process.pid)
 
     def end(self) -> None:
         """Ends the process."""
@@ -159,6 +163,7 @@ def environment(contender: Contender) -> dict[str, str]:
     threads = 1 if contender.module == "memory_reader" else THREADS
     values = dict.fromkeys(names, str(threads)) | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     values |= {"HF_HUB_OFFLINE": "1", "XLA_BACKEND_STORE": "off"}
+    values |= {"XLA_BACKEND_ACTIVATIONS": contender.activations}
     if contender.python == PEERS_PYTHON:
         values |= {"USE_TF": "0", "USE_TORCH": "1", "KERAS_BACKEND": "jax"}
     if contender.module == "tensorflow_generate":

@@ -18,6 +18,7 @@ from typing import Any
 
 from openai import APIError
 
+from benchmarks.checkpoints import packaged_file
 from benchmarks.client import Answer, Client
 from benchmarks.harness import Row, note
 from benchmarks.servers import LLAMA_CPP_MISSING, llama_cpp, settle, this_app
@@ -70,7 +71,7 @@ def measure(options: Namespace) -> Iterator[Row | str]:
 def server(way: str, store: str) -> AbstractContextManager[str | None]:
     """The server of a way; None if it is not installed."""
     if way == PEER:
-        return llama_cpp(1, CONTEXT)
+        return llama_cpp(packaged_file(), 1, CONTEXT)
     return this_app("--models", PACKAGED_MODEL, store=store)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from benchmarks.checkpoints import packaged_file
 from benchmarks.client import Answer, Client, ask_all
 from benchmarks.harness import Row, in_turn
 from benchmarks.servers import LLAMA_CPP_MISSING, llama_cpp, settle, this_app
@@ -50,7 +51,8 @@ class Wave:
 def measure(options: Namespace) -> Iterator[Row | str]:
     """A row for each server's first round, and for the later ones."""
     clients: int = options.clients
-    with this_app("--models", PACKAGED_MODEL) as url, llama_cpp(clients, CONTEXT) as peer_url:
+    peer = llama_cpp(packaged_file(), clients, CONTEXT)
+    with this_app("--models", PACKAGED_MODEL) as url, peer as peer_url:
         settle(url)
 
         def wave(name: str, address: str) -> Wave:

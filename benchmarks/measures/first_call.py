@@ -17,8 +17,13 @@ from benchmarks import checkpoints
 from benchmarks.harness import MeasureFailed, Row, note, ratio
 from xla_backend import GenerationOptions
 from xla_backend.baselines.comparison import Baseline, BaselineComparison, BaselineResult
+from xla_backend.checkpoints.models import PACKAGED_MODEL
 
-OPTIONS = {"models": [checkpoints.GPT2_124M, "gpt2-stories"], "num_beams": [1, 4], "rounds": 3}
+OPTIONS = {
+    "models": [checkpoints.GPT2_124M, "gpt2-stories", PACKAGED_MODEL],
+    "num_beams": [1, 4],
+    "rounds": 3,
+}
 PROMPT = "Once upon"
 MAX_NEW_TOKENS, CACHED_CALLS = 32, 10
 NAMES = {
@@ -41,6 +46,7 @@ def measure(options: Namespace) -> Iterator[Row]:
                     "model": model,
                     "beams": num_beams,
                     "way": name,
+                    "load, s": statistics.median(each.load_s for each in results),
                     "first call, s": statistics.median(firsts[way]),
                     "trace, s": statistics.median(each.trace_s for each in results),
                     "compile, s": statistics.median(each.compile_s for each in results),
@@ -53,7 +59,7 @@ def measure(options: Namespace) -> Iterator[Row]:
 def _compare(model: str, num_beams: int) -> dict[Baseline, BaselineResult]:
     options = GenerationOptions(max_new_tokens=MAX_NEW_TOKENS, num_beams=num_beams)
     comparison = BaselineComparison(
-        str(checkpoints.folder(model)), PROMPT, options, cached_calls=CACHED_CALLS
+        checkpoints.served(model, "auto")[0], PROMPT, options, cached_calls=CACHED_CALLS
     )
     for _ in comparison:
         pass

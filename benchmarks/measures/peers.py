@@ -5,8 +5,9 @@ to tokens (this engine: to text). Calls for 2 and for N tokens give two times: *
 difference over N - 2, so it does not include the prompt; *first token* is the call for 2, less a
 token. (Compiled `model.generate` cannot generate a single token.) A ratio is a peer's time over
 this engine's with the same weights, else in float32: above 1, this engine is faster. *Reading the
-weights* reads as many bytes as a token needs in float32. `--contenders` takes prefixes of names,
-such as "llama.cpp".
+weights* reads as many bytes as a token needs in float32. *With int8* this engine also rounds
+activations. `--contenders` takes prefixes of names, such as "llama.cpp"; `--models` also GGUF
+files.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from benchmarks.contenders.running import (
 )
 from benchmarks.harness import Row, in_turn, note, ratio
 from xla_backend.checkpoints.models import PACKAGED_MODEL
+from xla_backend.matmul.kinds import EXACT
 
 OPTIONS = {
     "models": [checkpoints.GPT2_124M, PACKAGED_MODEL],
@@ -124,21 +126,24 @@ def _rows(
     held = {running.contender: running.memory() / 1e6 for running, _ in calls}
     for contender, times in measured.items():
         base = base_of(contender, measured)
-        over = measured[base] if base and contender.program not in (ENGINE, LIMIT) else None
+        is_base = base == contender or contender.program == LIMIT
+        over = None if base is None or is_base else measured[base]
         yield {
             "contender": contender.name,
             "first token, ms": 1000 * statistics.median(times.first),
             "ratio": ratio(times.first, over.first) if over else "",
             "a token, ms": 1000 * statistics.median(times.token),
             "its ratio": ratio(times.token, over.token) if over else "",
-            "memory, MB": held[contender],
+            "peak, MB": held[contender],
             "tokens": remark(contender, times.tokens, new_tokens, over),
         }
 
 
 def base_of(contender: Contender, measured: Iterable[Contender]) -> Contender | None:
-    """This engine, with a contender's weights or else in float32; None if it was not measured."""
-    engines = {one.weights: one for one in measured if one.program == ENGINE}
+    """This engine, exact, with a contender's weights or else in float32; None if not measured."""
+    engines = {
+        one.weights: one for one in measured if one.program == ENGINE and one.activations == EXACT
+    }
     return engines.get(contender.weights) or engines.get(FLOAT32)
 
 

@@ -1,55 +1,76 @@
 """Formats of weights, at the real sizes of small models: memory, speed, and changed tokens.
 
 Each format runs in its own engine process: its first call, a prompt of 400 tokens, and a token,
-greedy and sampled, in turn with reading as many bytes as the weights take. With real weights the
-most likely next token at 128 places of a text is compared with that of the first format, and its
-log-probability if the token is the same. "Qwen2.5-0.5B", "Qwen3-0.6B", "gemma-3-270m" and
-"Llama-3.2-1B" are those shapes with random weights.
+greedy and sampled, in turn with reading as many bytes of weights as a token needs. With real
+weights the perplexity of the token that follows at 128 places of a text is measured, and compared
+with the first format: the most likely token at these places, its log-probability if it is the
+same, and how much of greedy continuations is the same up to their first difference. Published
+sizes such as "Qwen3-0.6B" have random weights; "Qwen3-0.6B-Q4_K" is a GGUF file of random blocks.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
-
-import psutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from benchmarks import checkpoints
 from benchmarks.contenders.memory_reader import Reader
-from benchmarks.harness import ROOT, Cell, Row, note, ratio
-from xla_backend import BackendProcess, GenerationOptions, Token, TokenIds
+from benchmarks.harness import ROOT, Cell, Row, note, peak_memory, ratio
+from xla_backend import BackendProcess, GenerationOptions, TokenIds
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
+from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.interface.results import TopLogprob
 
 OPTIONS = {
     "models": [PACKAGED_MODEL, "Qwen2.5-0.5B"],
     "weights": ["float32", "auto", "bfloat16", "int8"],
+    "activations": ["exact"],
     "new_tokens": 32,
     "rounds": 5,
 }
 PROMPT_TOKENS = 400
 TEXT = ROOT / "docs" / "tried.md"
-PLACES, LENGTH, STEP = 128, 200, 50
-"""Places of the text, and characters before each and between them."""
+PLACES, LENGTH, STEP = 128, 64, 32
+"""Places of the text, and tokens before each and between them."""
+TEXTS, FOLLOWING = 16, 32
+"""Greedy continuations, at the first places, and their tokens."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a format says at the places: the most likely tokens, the log-probabilities of those that
+    follow in the text, and the ids of continuations."""
+
+    tokens: list[TopLogprob]
+    following: list[float]
+    continued: list[list[int]]
 
 
 def measure(options: Namespace) -> Iterator[Row]:
-    """A row for each model and kind."""
+    """A row for each model, kind, and kind of activations."""
     for model in options.models:
-        first: list[Token] = []
-        for kind in options.weights:
+        first: Said | None = None
+        for kind, activations in itertools.product(options.weights, options.activations):
+            name, weights = checkpoints.served(model, kind)
             engine = BackendProcess(
-                Registry(weights=kind), default_model=None, store="off", warm_up=None
+                Registry(weights=weights, activations=activations),
+                default_model=None,
+                store="off",
+                warm_up=None,
             )
-            name = checkpoints.served_name(model, kind)
             try:
                 row = _times(engine, name, model, options.new_tokens, options.rounds)
-                tokens = [] if checkpoints.is_random(model) else _next_tokens(engine, name)
+                said = None if checkpoints.is_random(model) else _say(engine, name)
             finally:
                 engine.close()
-            first = first or tokens
-            yield {"model": model, "weights": kind} | row | changes(tokens, first)
+            first = first or said
+            about = {"model": model, "weights": kind, "activations": activations}
+            yield about | row | (changes(said, first) if said and first else {})
 
 
 def _times(
@@ -60,7 +81,7 @@ def _times(
     greedy = GenerationOptions(max_new_tokens=new_tokens)
     sampled = greedy.replace(temperature=0.8, top_k=50, top_p=0.95, seed=1)
     first_s = engine.generate(name, prompt, greedy).timing.total_s
-    reader, prefill, reading = Reader(size), [], []
+    reader, prefill, reading = Reader(int(size * checkpoints.share_read(model))), [], []
     token: dict[GenerationOptions, list[float]] = {greedy: [], sampled: []}
     for _ in range(rounds):
         for options, seconds in token.items():
@@ -73,7 +94,7 @@ def _times(
     note(f"  {name}: {rounds} rounds")
     return {
         "weights, MB": size / 1e6,
-        "process, MB": psutil.Process(engine.pid).memory_info().rss / 1e6,
+        "peak, MB": peak_memory(engine.pid) / 1e6,
         "first call, s": first_s,
         f"prompt of {PROMPT_TOKENS}, ms": 1000 * statistics.median(prefill),
         "a token, ms": 1000 * statistics.median(token[greedy]),
@@ -82,18 +103,36 @@ def _times(
     }
 
 
-def _next_tokens(engine: BackendProcess, name: str) -> list[Token]:
-    """The most likely next token at each place of the text."""
-    text, one = TEXT.read_text(encoding="utf-8"), GenerationOptions(max_new_tokens=1)
-    starts = range(0, PLACES * STEP, STEP)
-    return [engine.generate(name, text[i : i + LENGTH], one).tokens[0] for i in starts]
+def _say(engine: BackendProcess, name: str) -> Said:
+    text = TEXT.read_text(encoding="utf-8")
+    tokenizer = Tokenizer.load(Registry().locate(name).folder)
+    ids, begin = tokenizer.encode(text), tokenizer.encode("")
+    said = Said([], [], [])
+    for place in range(LENGTH, LENGTH + PLACES * STEP, STEP):
+        before = TokenIds((*begin, *ids[place - LENGTH : place]))
+        # A bias changes which token is chosen, but not its probability.
+        forced = GenerationOptions(max_new_tokens=1, logit_bias=((ids[place], 100.0),))
+        [token] = engine.generate(name, before, forced).tokens
+        said.following.append(token.logprob)
+        said.tokens.append(token.top_logprobs[0])
+        if len(said.continued) < TEXTS:
+            greedy = GenerationOptions(max_new_tokens=FOLLOWING, ignore_eos=True)
+            said.continued.append([t.id for t in engine.generate(name, before, greedy).tokens])
+    return said
 
 
-def changes(tokens: Sequence[Token], first: Sequence[Token]) -> dict[str, Cell]:
-    """The number of equal tokens, and the mean difference of their log-probabilities."""
-    pairs = list(zip(tokens, first, strict=True))
+def changes(said: Said, first: Said) -> dict[str, Cell]:
+    """The perplexity, and what differs from the first format."""
+    pairs = list(zip(said.tokens, first.tokens, strict=True))
     same = [(one.logprob, other.logprob) for one, other in pairs if one.id == other.id]
+    texts = list(zip(said.continued, first.continued, strict=True))
+    equal = sum(
+        len(list(itertools.takewhile(lambda two: two[0] == two[1], zip(*both, strict=True))))
+        for both in texts
+    )
     return {
-        "same token": f"{len(same)} of {len(pairs)}" if pairs else "",
+        "perplexity": math.exp(-statistics.fmean(said.following)),
+        "same token": f"{len(same)} of {len(pairs)}",
         "log-probability, off by": statistics.fmean(abs(a - b) for a, b in same) if same else "",
+        "greedy, same": f"{equal} of {sum(len(one) for one, _ in texts)}",
     }
