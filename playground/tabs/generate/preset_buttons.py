@@ -85,7 +85,7 @@ class PresetButtons:
             return self._set_kept(json.loads(values[self._chosen]))
         name, preset = [*PRESETS.items()][values[self._buttons]]
         settings = self._request.settings
-        chosen = {settings[option]: value for option, value in preset.options.items()}
+        chosen: ui.Updates = {settings[option]: value for option, value in preset.options.items()}
         chosen |= {self.notice: "", settings["exact_key"]: preset.settings["exact_key"]}
         try:
             options = self._request.options({**values, **chosen})
