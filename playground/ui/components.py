@@ -135,7 +135,7 @@ def slider(
 def link_controls(prefix: str = "", min_width: int = 90) -> tuple[gr.Checkbox, gr.Button]:
     """Whether a link runs its request, and the button that copies the link."""
     runs = gr.Checkbox(
-        label="Run when opened",
+        label="Link also runs it",
         elem_id=f"{prefix}link_runs",
         elem_classes="link-runs",
         container=False,

@@ -22,7 +22,8 @@ LABELS = {name: option.label for name, option in OPTIONS.items() if option.label
 NAMES = tuple(LABELS)
 # A name without an underscore may be a common word, but at the start it is the option's.
 _NAMED = re.compile(
-    rf"\b(?:{'|'.join(name for name in NAMES if '_' in name)})\b|^(?:temperature|seed|stop)\b"
+    rf"\b(?:{'|'.join(name for name in NAMES if '_' in name)})\b|"
+    r"^(?:temperature|seed|stop|grammar)\b"
 )
 _ESCAPED = re.compile(r"\\([n\\])")
 SAMPLING_ONLY = tuple(name for name in NAMES if OPTIONS[name].needs == "sampling")

@@ -84,6 +84,8 @@ def _row(entry: CacheEntry) -> tuple[h.Node, ...]:
     parts = f"trace {trace_s} · compile {compile_s}"
     if first.outcome is CacheOutcome.DISK:
         parts = f"restored: graph {trace_s} · code {compile_s}"
+    if first.run_s:
+        parts += f" · run {quantities.seconds(first.run_s)}"
     together = f"in {entry.batch_size} rows" if entry.batch_size > 1 else ""
     return (
         model_name(entry.model),

@@ -168,6 +168,7 @@ def _remarks(run: Walkthrough) -> h.Element:
     if run.is_raised:
         raised = " Yours is the smallest size, so the first step asks for one token more."
     return remarks(
-        "Measured in two fresh processes with a store of their own: nobody’s functions are used or "
-        "changed. Importing TensorFlow and loading the weights are not part of a call." + raised
+        "Measured in two fresh processes with their own store, so other visitors’ functions are "
+        "neither used nor changed. Importing TensorFlow and loading the weights are not part of "
+        "a call." + raised
     )

@@ -65,6 +65,11 @@ def test_two_turns_are_told_kept_and_asked_elsewhere(chat: ChatWindow, engine: F
         assert all(part in line for part in ("MISS", "TTFT", "TPOT", "3 tokens", "prompt tokens"))
     bars = chat.at("#chat_strip [role=img]")
     expect(bars.locator(".chat-bar")).to_have_count(2)
+    below = "([one, other]) => one.getBoundingClientRect().top > other.getBoundingClientRect().top"
+    chat.resize(390, 844)
+    strip, shown = chat.at("#chat_strip").element_handle(), chat.at("#chat").element_handle()
+    assert chat.page.evaluate(below, [strip, shown]), "on a phone it pushes no answer out of sight"
+    chat.resize(1280, 900)
     assert str(bars.get_attribute("aria-label")).startswith("TTFT by turn: 1: ")
     chat.listed_as(f"{FIRST}2 turns")
     chat.reload()

@@ -66,25 +66,29 @@ def test_on_a_small_screen_text_badge_and_buttons_are_in_sight(visit: Open) -> N
     expect(window.at("#terms")).to_be_hidden()
     for size in ((390, 844), (853, 533)):  # a phone; 1280x800 at 150 %
         window.resize(*size)
+        is_phone = size == (390, 844)  # there the prediction is in the bar
+        lowest = "#prediction" if is_phone else ".within-reach"
         window.page.evaluate("scrollTo(0, 0)")
         window.generate()
         window.page.wait_for_function(
-            """() => {
+            """(lowest) => {
               const place = (part) => document.querySelector(part)?.getBoundingClientRect() ?? {};
-              const [top, bar] = [place("#top").bottom, place(".within-reach").top];
+              const [top, bar] = [place("#top").bottom, place(lowest).top];
               return ["#story .story", "#report .badge"].every(
                 (part) => place(part).top >= top && place(part).bottom <= bar);
-            }"""
+            }""",
+            arg=lowest,
         )
         window.at("#entries").scroll_into_view_if_needed()
-        for button in ("#generate", "#stop", "#walkthrough_show"):
-            expect(window.at(button)).to_be_in_viewport(ratio=1)
+        for part in ("#generate", "#stop", "#walkthrough_show", *(["#prediction"] * is_phone)):
+            expect(window.at(part)).to_be_in_viewport(ratio=1)
         assert window.overflow() == 0
         # The bar covers nothing that could not be scrolled above it.
         window.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
         assert window.page.evaluate(
-            "document.querySelector('#entries').getBoundingClientRect().bottom"
-            " <= document.querySelector('.within-reach').getBoundingClientRect().top"
+            "(lowest) => document.querySelector('#entries').getBoundingClientRect().bottom"
+            " <= document.querySelector(lowest).getBoundingClientRect().top",
+            lowest,
         )
 
 
@@ -108,6 +112,14 @@ def test_the_presenter_view_needs_no_scrolling(visit: Open) -> None:
     window.at("#present_switch").click()
     window.page.wait_for_url(lambda url: "present" not in url)
     expect(window.at("#entries")).to_be_visible()
+
+
+def test_what_clearing_does_comes_into_sight(visit: Open) -> None:
+    window = visit(1280, 720)
+    window.open_mode("Shapes")
+    window.at("#clear_shapes").click()
+    expect(window.at("#clear_sentence")).to_contain_text("affects everybody")
+    expect(window.at("#clear_now")).to_be_in_viewport()
 
 
 def test_light_or_dark_is_the_system_s_or_chosen_and_remembered(window: Visit) -> None:

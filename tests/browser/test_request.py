@@ -116,6 +116,20 @@ def test_code_follows_the_request_and_presets_set_options(window: Visit, site: A
     expect(window.at('#top_k input[type="range"]')).to_be_disabled()
 
 
+def test_a_preset_that_another_option_forbids_resets_nothing(window: Visit) -> None:
+    window.set_number("max_new_tokens", 24)
+    window.at("#answer_as label", has_text="JSON").click()
+    window.has_value("#grammar textarea", re.compile('"name"'))
+    window.at("#presets button", has_text="4 beams").click()
+    has_number(window, "num_beams", 4)
+    window.at("#generate").click()
+    window.says("#notice .problem", "Form of the text works with one beam, not with 4")
+    window.at("#presets button", has_text="Greedy").click()
+    has_number(window, "num_beams", 1)
+    has_number(window, "max_new_tokens", 24)
+    window.has_value("#grammar textarea", re.compile('"name"'))
+
+
 def test_what_was_written_survives_a_reload(window: Visit, site: ApiPage) -> None:
     window.write("Half a thought")
     window.choose_model("openai-community/gpt2")

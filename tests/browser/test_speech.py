@@ -32,6 +32,7 @@ def upload(window: Visit, path: Path) -> None:
 def test_an_example_is_compared_with_the_truth_and_a_mistake_keeps_the_last_transcript(
     window: Visit, engine: FakeBackend, tmp_path: Path
 ) -> None:
+    expect(window.at("#speech_caution")).to_have_count(0)  # no word about a model not chosen
     window.at("#transcribe").click()
     window.says("#speech_notice .problem", "There is no recording yet")
     window.at("#speech_examples button", has_text="Command 1").click()

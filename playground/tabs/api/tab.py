@@ -17,15 +17,15 @@ from playground.ui.markup import copied_code, rendered
 from playground.ui.tables import sheet
 
 _PATHS = {
-    "chat/completions": "OpenAI’s chats: streamed or whole, with tools and structured answers",
-    "completions": "OpenAI’s completions: a text to continue",
-    "responses": "OpenAI’s newer clients",
-    "messages": "Anthropic’s clients",
-    "decide": "questions about a text: how likely each answer is",
-    "audio/transcriptions": "OpenAI’s transcriptions",
-    "models": "the models that can be named",
+    "chat/completions": "Chats, streamed or whole, with tools and structured answers",
+    "completions": "Texts to continue",
+    "responses": "Chats by OpenAI’s newer clients",
+    "messages": "Chats by Anthropic’s clients",
+    "decide": "Questions about a text, and how likely each answer is",
+    "audio/transcriptions": "Recordings to transcribe",
+    "models": "The list of models",
 }
-"""Below `/v1`, and what each takes."""
+"""Below `/v1`, and what each is for."""
 
 
 class ApiTab:
@@ -98,7 +98,7 @@ def _addresses() -> h.Node:
         h.a(href="health", target="_blank")["/health"],
         ".",
     ]
-    return sheet(("Address", "Takes"), said), more
+    return sheet(("Address", "For"), said), more
 
 
 @rendered

@@ -24,7 +24,7 @@ _COUNTED = {
     CacheOutcome.MISS: "compiled",
     CacheOutcome.DISK: "from disk",
     CacheOutcome.REUSED: "on a larger function",
-    CacheOutcome.HIT: "already there",
+    CacheOutcome.HIT: "from memory",
 }
 
 

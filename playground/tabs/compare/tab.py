@@ -51,7 +51,7 @@ _BRING_INTO_SIGHT = """async () => {
   const isSeen = shown.getBoundingClientRect().top > header.bottom && first.bottom < innerHeight;
   if (begun() && !isSeen) shown.scrollIntoView();
 }"""
-_FIRST_WAYS = "Press Compare: the guide’s claim, measured live on this machine."
+_FIRST_WAYS = "Press Compare: Transformers and this engine, measured live on this machine."
 _FIRST_VARIANTS = "Press Compare: the same prompt, side by side."
 
 
@@ -83,7 +83,7 @@ class CompareTab:
             "Compare",
             [
                 "One prompt, several methods, one after the other, several times each. Two at "
-                "once, free or as JSON: ",
+                "once, as text or JSON: ",
                 h.a(href="?tab=side_by_side")["Side by side"],
                 ".",
             ],

@@ -17,7 +17,7 @@ from playground.tabs.generate.presets import FIRST_CALL, PRESETS, first_call
 from playground.ui import components as ui
 from playground.ui.markup import clean, quoted
 from playground.ui.quantities import count
-from xla_backend import BackendError, GenerationOptions, InvalidRequest
+from xla_backend import BackendError, InvalidRequest
 
 FILE = JsonFile("xla-playground-presets", "presets", "Export JSON", 2**20)
 MAX_NAME = 60
@@ -84,20 +84,17 @@ class PresetButtons:
         if values[self._chosen]:
             return self._set_kept(json.loads(values[self._chosen]))
         name, preset = [*PRESETS.items()][values[self._buttons]]
+        settings = self._request.settings
+        chosen: ui.Updates = {settings[option]: value for option, value in preset.options.items()}
+        chosen |= {self.notice: "", settings["exact_key"]: preset.settings["exact_key"]}
         try:
-            before = self._request.options(values)
-        except BackendError:  # A field is empty.
-            before = GenerationOptions()
-        options = before.replace(**preset.options)
+            options = self._request.options({**values, **chosen})
+        except BackendError:  # A field is empty, or another option forbids the preset's.
+            return chosen
         if name == FIRST_CALL:
-            model = values[self._request.settings["model"]]
             prompt = self._request.prompt(values)
-            options = first_call(self._page.backend, model, prompt, options)
-        return {
-            self.notice: "",
-            self._request.settings["exact_key"]: preset.settings["exact_key"],
-            **self._request.of_options(self._page.limits.within(options)),
-        }
+            options = first_call(self._page.backend, values[settings["model"]], prompt, options)
+        return {**chosen, **self._request.of_options(self._page.limits.within(options))}
 
     def _set_kept(self, preset: dict[str, Any]) -> ui.Updates:
         name = preset.pop("name")

@@ -70,7 +70,10 @@ def empty_story(family: Family = CONTINUING) -> h.Node:
     """The box before the first run."""
     said = f"The {family.output} appears here, word by word."
     return h.div(".story", role="region", aria_label="Generated text")[
-        h.div(".story-text")[h.span(".story-prompt")[said]]
+        h.div(".story-text")[
+            h.span(".story-prompt")[said, "\nEarlier ones: "],
+            h.a(href="?tab=runs")["Your runs"],
+        ]
     ]
 
 

@@ -21,8 +21,8 @@ class ViewCode:
         self._page = page
         with gr.Row(elem_classes="card-head"):
             heading(
-                "This request elsewhere",
-                "As code that you can run, and as a link that opens this page with these settings.",
+                "This request as code or as a link",
+                "Code that you can run, and a link that opens this page with these settings.",
             )
             self.link_runs, self.copy_link = link_controls(min_width=120)
         self.notice = html("", "copy_notice")

@@ -71,7 +71,10 @@ class InsideTab:
         with gr.Row():
             self.model = ui.model_dropdown(self._page.models_in("inside_model"), "inside_model")
             self.function = gr.Dropdown(
-                [], label="Function", info="Functions saved on disk.", elem_id="inside_function"
+                [],
+                label="Function on disk",
+                elem_id="inside_function",
+                elem_classes="model-choice",
             )
         with gr.Row(elem_classes="actions"):
             self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look")

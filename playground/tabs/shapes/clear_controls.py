@@ -45,7 +45,7 @@ class ClearControls:
             self.sentence = html("", "clear_sentence")
             with gr.Row(elem_classes="actions"):
                 self.confirm = gr.Button("Clear now", variant="stop", elem_id="clear_now")
-                self.keep = gr.Button("Keep", elem_id="clear_not")
+                self.keep = gr.Button("Cancel", elem_id="clear_not")
         self.notice = html("", "clear_notice")
 
 
@@ -58,12 +58,12 @@ def confirmation(what: str, shape: str | None, in_memory: int) -> h.Node:
         ALL: "All saved functions of all models are removed from disk.",
     }[what]
     text = (
-        " The engine ends and starts again, because XLA never frees a function by itself: for some "
-        f"seconds requests wait. {count(in_memory, 'function')} "
+        " The engine restarts, because XLA never frees a compiled function; requests wait for some "
+        f"seconds. {count(in_memory, 'function')} "
         f"{'is' if in_memory == 1 else 'are'} removed from memory. {from_disk} The list of your "
         "runs stays."
     )
-    strong = h.strong["This is for everybody who uses this page."]
+    strong = h.strong["This affects everybody who uses this page."]
     return h.div(".notice.problem", role="alert")[h.p[strong, text]]
 
 

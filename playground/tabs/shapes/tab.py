@@ -26,6 +26,10 @@ from playground.ui.markup import nothing
 from playground.ui.tables import cached_functions_table
 from xla_backend import BackendError, BucketRules, CacheEntry, CacheKey, CacheOutcome
 
+# Below the fold of most screens. A frame later it is in the page.
+_SHOW_CONFIRMATION = """() => requestAnimationFrame(() => requestAnimationFrame(() =>
+  document.getElementById("clear_now")?.scrollIntoView({block: "nearest"})))"""
+
 
 class ShapesTab:
     """Builds the tab inside the current `gr.Tab` and connects it."""
@@ -45,7 +49,8 @@ class ShapesTab:
                     self._build_map()
                 with gr.Column(elem_classes="card"):
                     ui.heading(
-                        "Clear", "To show a first call again, to everybody who uses this page."
+                        "Clear",
+                        "Shows a first call again. It affects everybody who uses this page.",
                     )
                     self.clear = ClearControls()
         with gr.Column(elem_classes="card"):
@@ -206,7 +211,7 @@ class ShapesTab:
                 controls.notice,
             ],
             **ui.QUIET,
-        )
+        ).then(None, None, None, js=_SHOW_CONFIRMATION, **ui.QUIET)
         controls.keep.click(
             lambda: gr.update(visible=False), None, controls.confirmation, **ui.QUIET
         )

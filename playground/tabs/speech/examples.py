@@ -46,7 +46,7 @@ class SpeechExample:
 
 @functools.cache
 def speech_examples() -> tuple[SpeechExample, ...]:
-    """A voice, the held-out commands, and all of these in a row; empty where files are missing."""
+    """Real speech, the held-out commands, and these in a row; empty where files are missing."""
     try:
         texts = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
         single = [
@@ -54,7 +54,7 @@ def speech_examples() -> tuple[SpeechExample, ...]:
             for number, (file, said) in enumerate(texts.items(), start=1)
         ]
         row = _in_a_row([FOLDER / file for file in texts])
-        voice = SpeechExample("A voice", _VOICE.read_bytes(), _SAID)
+        voice = SpeechExample("Real speech", _VOICE.read_bytes(), _SAID)
     except (OSError, ValueError, AttributeError, InvalidRequest):
         logger.warning("The example recordings in %s cannot be used", FOLDER, exc_info=True)
         return ()

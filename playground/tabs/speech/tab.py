@@ -87,15 +87,14 @@ class SpeechTab:
     def _build_request(self, models: list[ModelInfo]) -> None:
         self.model = ui.model_dropdown(models, "speech_model")
         self.followed = gr.State(models[0].name)
-        if any(model.name == DEFAULT_SPEECH_MODEL for model in models):
-            caution = h.p(".caption")[
-                h.strong[DEFAULT_SPEECH_MODEL],
-                " knows some 250 words of household commands and was trained on synthetic voices "
-                "only, as in the commands below. For real speech choose ",
-                h.strong[PACKAGED_SPEECH_MODEL],
-                ".",
-            ]
-            ui.html(caution, "speech_caution")
+        caution = h.p(".caption")[
+            "Knows some 250 words of household commands, from synthetic voices as in the commands "
+            "below, on which it was not trained. For real speech choose ",
+            h.strong[PACKAGED_SPEECH_MODEL],
+            ".",
+        ]
+        self.caution = ui.html(caution, "speech_caution")
+        self.caution.visible = models[0].name == DEFAULT_SPEECH_MODEL
         self.recording = gr.Audio(
             sources=["upload", "microphone"],
             type="filepath",
@@ -106,7 +105,7 @@ class SpeechTab:
         examples = speech_examples()
         self.examples = ui.name_buttons(
             [example.name for example in examples],
-            "Examples; the commands were held out from training",
+            "Examples",
             "speech_examples",
         )
         with gr.Row(elem_classes="actions"):
@@ -155,6 +154,10 @@ class SpeechTab:
         return [self.model, self.num_beams, self.max_new_tokens]
 
     def _connect_request(self) -> None:
+        is_limited = (
+            f"(model) => ({{__type__: 'update', visible: model === '{DEFAULT_SPEECH_MODEL}'}})"
+        )
+        self.model.change(None, self.model, self.caution, js=is_limited, **ui.QUIET)
         parts: tuple[ui.Field, ...] = (*self._options, self.recording, self.language)
         ui.empty_on_change(self.notice, [part.change for part in parts])
         self.examples.click(

@@ -20,8 +20,8 @@ from playground.walkthrough.report import stored_report
 from playground.walkthrough.stored import stored
 
 _INTRODUCTION = (
-    "XLA compiles TensorFlow’s text generation to machine code, which fits one shape only: so many "
-    "prompt slots, beams and new tokens. The first call of a shape must be compiled and takes "
+    "XLA compiles TensorFlow’s text generation to machine code for one shape: a prompt length, a "
+    "number of beams and a number of new tokens. The first call of a shape is compiled and takes "
     "seconds; every later call is fast. This page says before each click which of the two it will "
     "be, and shows afterwards where the time went."
 )
@@ -98,7 +98,7 @@ class StartTab:
                 )
         with gr.Column(elem_classes="card"):
             self.walkthrough = WalkthroughPanel(page, "start_", stored_report(self._stored))
-            self.walkthrough.build_panel("Back to the stored run")
+            self.walkthrough.build_panel("Back to the recorded run")
             with gr.Row(elem_classes="actions start-run"):
                 self.walkthrough.build_button(f"Run it here (about {about(self._stored.took_s)})")
                 self.stop = gr.Button("Stop", interactive=False, elem_id="start_stop")

@@ -107,6 +107,7 @@ def test_a_run_that_samples_draws_a_seed_and_only_what_had_an_effect_is_told() -
         ("seed must be from 0", "Seed must be from 0"),
         ("stop can have at most 4 strings", "Stop strings can have at most 4 strings"),
         ("The prompt has no seed.", "The prompt has no seed."),
+        ("grammar works with one beam", "Form of the text works with one beam"),
     ],
 )
 def test_a_message_calls_options_as_the_page_does(message: str, said: str) -> None:

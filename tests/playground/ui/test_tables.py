@@ -9,13 +9,16 @@ from xla_backend import CacheKey, CacheOutcome, FirstCall
 def test_a_row_says_what_the_first_call_cost_and_what_it_gained() -> None:
     text = words(cached_functions_table([entry()]))
     assert text.endswith(
-        "gpt2-stories 16 1 32 3.20 s trace 1.00 s · compile 2.00 s 100 ms median of 3 32× 3"
+        "gpt2-stories 16 1 32 3.20 s trace 1.00 s · compile 2.00 s · run 200 ms "
+        "100 ms median of 3 32× 3"
     )
 
     assert words(cached_functions_table([entry(cached=None, hits=0)])).endswith("– – 0")
     restored = FirstCall(CacheOutcome.DISK, trace_s=0.02, compile_s=0.3, run_s=0.1)
     text = words(cached_functions_table([entry(first_call=restored)]))
-    assert text.endswith("420 ms restored: graph 20 ms · code 300 ms 100 ms median of 3 – 3")
+    assert text.endswith(
+        "420 ms restored: graph 20 ms · code 300 ms · run 100 ms 100 ms median of 3 – 3"
+    )
     assert "those saved on disk are restored" in cached_functions_table([])
 
 

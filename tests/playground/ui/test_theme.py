@@ -2,7 +2,7 @@
 
 import pytest
 
-from playground.ui.theme import DARK, LIGHT, css_variables
+from playground.ui.theme import DARK, LIGHT, css_variables, style_sheets
 
 TEXT = 4.5
 GRAPHICS = 3.0
@@ -50,3 +50,10 @@ def test_contrast(palette: dict[str, str], colour: str, ground: str, least: floa
 def test_both_palettes_have_the_same_names() -> None:
     assert set(LIGHT) == set(DARK)
     assert css_variables().count("--accent:") == 2
+
+
+def test_parts_of_sliders_are_named_below_an_id() -> None:
+    """Gradio loads a slider's style sheet when the first one is shown, after the page's own."""
+    parts = [line for line in style_sheets().splitlines() if "::-webkit-slider" in line]
+    assert parts
+    assert all(line.startswith("#page ") for line in parts)

@@ -181,6 +181,7 @@ def test_the_box_explains_itself_and_says_that_it_is_being_written() -> None:
     assert "caret" not in story("Once", " upon")
     assert "The first time a shape is used, XLA must compile it." in words(empty_report())
     assert "The text appears here" in words(empty_story())
+    assert 'href="?tab=runs"' in empty_story(), "after a reload, earlier texts are found from here"
     markup = story("summarize: a <b>", "A fox.", family=ANSWERING)
     assert words(markup) == "Input text summarize: a &lt;b&gt; Answer A fox."
     assert words(story("Once", "upon")) == "Once upon"

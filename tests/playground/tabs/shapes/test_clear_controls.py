@@ -12,8 +12,8 @@ from xla_backend import CacheKey
 def test_the_sentence_says_whom_it_concerns_and_what_stays(what: str) -> None:
     [(_, value)] = choices([("gpt2-stories", KEY)])
     text = words(confirmation(what, value, 2))
-    assert "for everybody who uses this page" in text
-    assert "The engine ends and starts again" in text
+    assert "affects everybody who uses this page" in text
+    assert "The engine restarts" in text
     assert "2 functions are removed from memory" in text
     assert "list of your runs stays" in text
 
