@@ -122,6 +122,8 @@ def test_products_of_rows_in_eight_bits_are_those_of_their_integers(
     np.testing.assert_allclose(every, expected, rtol=0, atol=3e-5)
     for rows in (1, 3, 13):
         np.testing.assert_array_equal(multiply(tf.constant(x[:rows])).numpy(), every[:rows])
+    behind_padding = multiply(tf.constant(np.roll(x, 2, axis=0))).numpy()
+    np.testing.assert_array_equal(behind_padding[2:], every[:99])
 
 
 @pytest.mark.parametrize("number_format", BLOCKS)
