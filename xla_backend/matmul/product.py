@@ -10,8 +10,8 @@ With more rows, a part of a tile is dequantized into the cache first, and all ro
 K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The threads
 of XLA's pool take tiles one by one. One function serves matrices and rows of any number.
 
-Unused rows are NaN. Those after all others are not multiplied, because every sum of a row whose
-first number is NaN is NaN. So a function for many rows costs only the rows in use.
+Unused rows are NaN. Those before and after all others are not multiplied, because every sum of a
+row whose first number is NaN is NaN. So a function for many rows costs only the rows in use.
 """
 
 from __future__ import annotations
@@ -247,21 +247,31 @@ def _handler(
         number = call.zext(call.get(number_at, WORD), LONG)
         size = call.mul(tiles, lines.size(call, count, number_format))
         tiles_at = call.at(tiles_at, call.mul(number, size))
-    each = Loop(call, long(0), rows, 1, [long(1)])
+    # The rows in use, or the first if none is: from `begin` up to `end`.
+    each = Loop(call, long(0), rows, 1, [long(0), long(0)])
+    begin, end = each.values
     first = call.get(call.at(rows_at, call.mul(each.index, count), FLOAT), FLOAT)
-    is_wanted = call.fcmp_ordered("ord", first, first)
-    (wanted,) = each.close([call.select(is_wanted, call.add(each.index, long(1)), each.values[0])])
+    following = call.add(each.index, long(1))
+    end = call.select(call.fcmp_ordered("ord", first, first), following, end)
+    is_none = call.icmp_unsigned("==", end, long(0))
+    begin, end = each.close([call.select(is_none, following, begin), end])
+    end = call.greatest(end, long(1))
+    begin = call.least(begin, call.sub(end, long(1)))
     row_size = call.mul(tiles, long(4 * COLUMNS))
-    rest = call.at(call.result, call.mul(wanted, row_size))
-    size = call.mul(call.sub(rows, wanted), row_size)
-    call.intrinsic("memset", POINTER, [rest, NAN_BYTE, size])
+    for unused, after in ((long(0), begin), (end, rows)):
+        place = call.at(call.result, call.mul(unused, row_size))
+        size = call.mul(call.sub(after, unused), row_size)
+        call.intrinsic("memset", POINTER, [place, NAN_BYTE, size])
+    wanted = call.sub(end, begin)
+    rows_at = call.at(rows_at, call.mul(begin, count), FLOAT)
+    out_at = call.at(call.result, call.mul(begin, row_size))
     units = call.udiv(call.add(wanted, long(_CHUNK - 1)), long(_CHUNK))
     if not in_eight_bits:
         units = call.select(_is_few(call, rows, number_format), long(1), units)
     units = call.mul(tiles, units)
     multiplications = call.mul(call.mul(wanted, count), call.mul(tiles, long(COLUMNS)))
     is_small = call.icmp_unsigned("<", multiplications, long(_ALONE))
-    values = {"rows_at": rows_at, "tiles_at": tiles_at, "out_at": call.result}
+    values = {"rows_at": rows_at, "tiles_at": tiles_at, "out_at": out_at}
     values |= {"rows": rows, "wanted": wanted, "lines": count, "tiles": tiles}
     if in_eight_bits:
         parts = call.udiv(call.add(wanted, long(_QUANTIZED - 1)), long(_QUANTIZED))

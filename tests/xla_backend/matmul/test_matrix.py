@@ -122,6 +122,8 @@ def test_products_of_rows_in_eight_bits_are_those_of_their_integers(
     np.testing.assert_allclose(every, expected, rtol=0, atol=3e-5)
     for rows in (1, 3, 13):
         np.testing.assert_array_equal(multiply(tf.constant(x[:rows])).numpy(), every[:rows])
+    behind_padding = multiply(tf.constant(np.roll(x, 2, axis=0))).numpy()
+    np.testing.assert_array_equal(behind_padding[2:], every[:99])
 
 
 @pytest.mark.parametrize("number_format", BLOCKS)
@@ -137,17 +139,19 @@ def test_a_row_has_the_same_sums_beside_others(number_format: str) -> None:
 
 @pytest.mark.parametrize("number_format", FORMATS)
 @pytest.mark.parametrize("rows", [4, 16, 128])
-def test_rows_behind_those_wanted_are_not_multiplied(number_format: str, rows: int) -> None:
+def test_rows_around_those_wanted_are_not_multiplied(number_format: str, rows: int) -> None:
     """The others have the sums that they have beside as many as there is room for."""
     own, _ = weights(number_format, 600, lines_for(number_format))
     multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
     x = GENERATOR.standard_normal((rows, lines_for(number_format)), np.float32)
     every = multiply(x).numpy()
-    for wanted in {1, 3, 5, 9, 11, rows // 2, rows - 1, rows} & {*range(1, rows + 1)}:
-        some = np.where(np.arange(rows)[:, None] < wanted, x, np.float32(np.nan))
-        found = multiply(tf.constant(some)).numpy()
-        np.testing.assert_array_equal(found[:wanted], every[:wanted])
-        assert np.isnan(found[wanted:]).all()
+    for wanted in {0, 1, 3, 5, 9, 11, rows // 2, rows - 1, rows} & {*range(rows + 1)}:
+        for begin in {0, 1, rows - wanted} & {*range(rows - wanted + 1)}:
+            is_wanted = (np.arange(rows) >= begin) & (np.arange(rows) < begin + wanted)
+            some = np.where(is_wanted[:, None], x, np.float32(np.nan))
+            found = multiply(tf.constant(some)).numpy()
+            np.testing.assert_array_equal(found[is_wanted], every[is_wanted])
+            assert np.isnan(found[~is_wanted]).all()
 
 
 @pytest.mark.parametrize("outputs", [128, 96])  # 96 are no whole tiles: float32 then

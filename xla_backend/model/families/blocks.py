@@ -189,6 +189,11 @@ class CausalMask(NamedTuple):
     padding: tf.Tensor
     window: int | None = None
 
+    def without_padding(self, x: tf.Tensor) -> tf.Tensor:
+        """`[S, ...]` with zeros in place of padding, which is NaN: see `PaddedPrompt`."""
+        is_token = tf.range(tf.shape(x)[0]) >= self.padding
+        return tf.where(tf.reshape(is_token, [-1] + [1] * (x.shape.rank - 1)), x, 0.0)
+
     def bias(self, queries: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
         """The bias of scores, `[Q, S]`, of queries at the positions `[Q]` and the first S keys."""
         keys = tf.range(length)

@@ -76,6 +76,8 @@ class Context(NamedTuple):
 class PaddedPrompt:
     """The prompt of a decoder-only model, padded on the left.
 
+    Padding is NaN, except keys and values, so that products skip it.
+
     Attributes:
         layers: one each.
     """
@@ -93,7 +95,7 @@ class PaddedPrompt:
 
     def example(self, padded_length: int) -> list[tf.Tensor]:
         """See `Model.example`."""
-        return self.encode([0], padded_length)
+        return self.encode([0] * padded_length, padded_length)
 
     def prefilled_structure(self) -> Prefilled:
         """See `Model.prefilled_structure`."""
@@ -144,7 +146,8 @@ class DecoderOnly(PaddedPrompt):
         """Runs the whole prompt; see `Model.prefill`."""
         length = tf.shape(token_ids)[0]
         slots = tf.range(length)
-        x = self._embed(token_ids, tf.maximum(slots - padding, 0))
+        positions = slots - padding
+        x = only_tokens(self._embed(token_ids, tf.maximum(positions, 0)), positions[:, None])
 
         def block(
             layer: Layer, x: tf.Tensor, padding: tf.Tensor, only_last_position: bool = False
@@ -152,7 +155,8 @@ class DecoderOnly(PaddedPrompt):
             mask = CausalMask(padding)
 
             def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
-                q, k, v = (blocks.split_heads(x, self.heads) for x in (q, *kv))
+                k, v = map(mask.without_padding, kv)
+                q, k, v = (blocks.split_heads(x, self.heads) for x in (q, k, v))
                 kv = KeysValues(k, v)
                 if only_last_position:
                     return blocks.attend_all(q, kv, mask.bias(slots[-1:], length)), kv

@@ -137,7 +137,8 @@ class Attention(NamedTuple):
         """See `Mixer.prefill`."""
         # Keys and values `[H, S, D]`, queries `[H * R, S, D]`.
         q, own, gates = self._inputs(x, rotation)
-        q, kv = _swap(q), KeysValues(*(source or map(_swap, own)))
+        own = [_swap(mask.without_padding(y)) for y in own]
+        q, kv = _swap(q), KeysValues(*(source or own))
         cap, sinks = self.score_cap, self.sinks
         if not only_last:
             return self._out(blocks.attend_causally(q, kv, mask, cap, sinks), gates), kv
@@ -276,9 +277,8 @@ class Taps(NamedTuple):
     def prefill(self, given: tf.Tensor, mask: CausalMask) -> tuple[tf.Tensor, tf.Tensor]:
         """Of a prompt, `[S, E]`, and the last inputs."""
         length, count = tf.shape(given)[0], self.weights.shape[0] - 1
-        is_token = tf.range(length)[:, None] >= mask.padding
         # Before the prompt there are zeros, and in place of padding.
-        padded = tf.pad(tf.where(is_token, given, 0.0), [[count, 0], [0, 0]])
+        padded = tf.pad(mask.without_padding(given), [[count, 0], [0, 0]])
         before = [padded[count - back : count - back + length] for back in range(1, count + 1)]
         last = tf.reshape(padded[length:], [1, count, self.weights.shape[1]])
         return self._convolved(padded[count:], before), last
@@ -533,10 +533,9 @@ class State(NamedTuple):
         """See `Mixer.prefill`."""
         given, gate, factors = self._inputs(x)
         mixed, last = self.taps.prefill(given, mask)
-        lines = self.rule.lines(mixed, factors, self.heads)
-        length, of = tf.shape(x)[0], self.heads
+        of = self.heads
         # Padding leaves a state of zeros.
-        lines = tf.where(tf.range(length)[:, None] >= mask.padding, lines, 0.0)
+        lines = mask.without_padding(self.rule.lines(mixed, factors, of))
 
         if handler.is_possible():
             read, state = recurrence.read_all(lines, of, corrects=self.rule.corrects)

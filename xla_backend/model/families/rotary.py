@@ -252,7 +252,8 @@ class Rotary(PaddedPrompt):
         """Runs the whole prompt; see `Model.prefill`."""
         length = tf.shape(token_ids)[0]
         slots = tf.range(length)
-        rotations = self._rotations(tf.maximum(slots - padding, 0))
+        positions = slots - padding
+        rotations = self._rotations(tf.maximum(positions, 0))
 
         def block(
             layer: Layer,
@@ -273,6 +274,7 @@ class Rotary(PaddedPrompt):
         each = Repeated(block)
         prompt: list[Any] = []
         x, inputs = self._embed(token_ids)
+        x = only_tokens(x, positions[:, None])
         for layer, form, own in zip(self.layers[:-1], self.form.layers, inputs, strict=False):
             mask, source = CausalMask(padding, form.mixer.window), _source(form, prompt)
             x, cached = each(layer, x, rotations[form.mixer.positions], mask, source, own)
