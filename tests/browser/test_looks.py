@@ -84,11 +84,13 @@ def test_on_a_small_screen_text_badge_and_buttons_are_in_sight(visit: Open) -> N
             expect(window.at(part)).to_be_in_viewport(ratio=1)
         assert window.overflow() == 0
         # The bar covers nothing that could not be scrolled above it.
-        window.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
-        assert window.page.evaluate(
-            "(lowest) => document.querySelector('#entries').getBoundingClientRect().bottom"
-            " <= document.querySelector(lowest).getBoundingClientRect().top",
-            lowest,
+        window.page.wait_for_function(
+            """(lowest) => {
+              scrollTo(0, document.documentElement.scrollHeight);
+              const place = (part) => document.querySelector(part).getBoundingClientRect();
+              return place("#entries").bottom <= place(lowest).top;
+            }""",
+            arg=lowest,
         )
 
 

@@ -24,7 +24,7 @@ from tests.playground.fake_backend import MODELS, TOKENS_A_WORD
 from tests.waiting import wait_until
 from xla_backend import EngineStopped, Grammar, Message, OutOfMemory, TokenIds
 from xla_backend.grammar import grammars
-from xla_backend.openai_api.transcription import kept
+from xla_backend.openai_api.transcription import saved
 from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 MODEL = "gpt2-stories"
@@ -350,7 +350,7 @@ def test_fields_that_ask_nothing_are_taken(client: openai.OpenAI, changes: dict[
 
 def test_any_name_of_a_recording_is_taken() -> None:
     for name in ("a.fl\0ac", "a.f/lac", "a." + "é\ud800" * 300, ".", ""):
-        with kept(UploadFile(io.BytesIO(b"sound"), filename=name)) as path:
+        with saved(UploadFile(io.BytesIO(b"sound"), filename=name)) as path:
             assert Path(path).read_bytes() == b"sound"
 
 
