@@ -60,8 +60,13 @@ def test_both_sides_come_by_link_run_and_stop_together(window: Visit, engine: Fa
     window.says("#sides_compared", "Stopped: the times are those until then.")
 
     window.resize(390, 844)
-    tops = [window.at(f"#{side}_result").bounding_box() for side in ("left", "right")]
-    assert tops[0] and tops[1] and tops[1]["y"] >= tops[0]["y"] + tops[0]["height"]
+    window.page.wait_for_function(
+        """() => {
+          const [left, right] = ["left", "right"].map(
+            (side) => document.getElementById(`${side}_result`).getBoundingClientRect());
+          return right.top >= left.bottom;
+        }"""
+    )
     assert window.overflow() == 0
 
 
