@@ -1,7 +1,7 @@
 """`RowScheduler`: which rows of a pool are read or decoded next, and which wait.
 
 Knows the order of arrival, for how many rows there are functions, and how long steps take. Must not
-know TensorFlow, requests or texts: tests pass their own pool and clock.
+know TensorFlow, options or texts: tests pass their own pool and clock.
 
 In each round one chunk of a prompt is read and one chunk of text is generated. Prompts are read in
 turns, a chunk each, so that a long one neither blocks others nor is blocked. Rows join and leave
