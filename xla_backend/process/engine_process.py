@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 GOODBYE_S = 2.0
 """Seconds in which the engine may finish its step when it is told to end."""
+COUNT_EVERY = 20 * 10**6
+"""Bytes of growth after which memory mappings are counted again: 1 GB of functions had 10,000."""
 
 logger = logging.getLogger(
     "xla_backend.process.engine_process"
@@ -84,6 +86,7 @@ class EngineProcess:
         self._backend: Backend | None = None
         self._bound = MemoryBound(None, at_start=0)
         self._marks_sent: set[str] = set()  # of "soft_limit" and "hard_limit"
+        self._counted_at, self._mapped = 0, 0.0  # bytes held, and share of memory mappings then
         self._is_asked_to_warm = False
         self._is_giving_up_warming = False
         self._unmade: tuple[Any, ...] = ()  # keys that are left to a successor
@@ -237,11 +240,13 @@ class EngineProcess:
         held = memory.resident()
         if held is None or not self.is_ready:
             return
-        if not self._bound.may_warm(held):
+        if abs(held - self._counted_at) >= COUNT_EVERY:
+            self._counted_at, self._mapped = held, memory.mapped_share()
+        if not self._bound.may_warm(held, self._mapped):
             self._give_up_warming(backend)
-        if self._bound.is_above_hard_limit(held):
+        if self._bound.is_above_hard_limit(held, self._mapped):
             self._tell_size("hard_limit", held)
-        elif self._bound.is_above_soft_limit(held):
+        elif self._bound.is_above_soft_limit(held, self._mapped):
             self._tell_size("soft_limit", held)
 
     def _tell_size(self, mark: str, held: int) -> None:

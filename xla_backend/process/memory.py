@@ -40,6 +40,18 @@ def peak(pid: int | None = None) -> int | None:
     return _entry(Path(f"/proc/{pid or 'self'}/status"), "VmHWM:", 1024)
 
 
+def mapped_share(root: Path = _ROOT) -> float:
+    """Memory mappings of this process over those that Linux allows (`vm.max_map_count`).
+
+    Compiled code takes some 100 a function, and LLVM ends the process where none is left. 0 where
+    the system does not tell. With 60,000 it takes some 30 ms.
+    """
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+        most = int((root / "proc/sys/vm/max_map_count").read_text())
+        return (root / "proc/self/maps").read_bytes().count(b"\n") / most
+    return 0.0
+
+
 def total(root: Path = _ROOT) -> int | None:
     """Bytes that this process and its children may use: the machine's, or less in a container.
 

@@ -1,7 +1,7 @@
 """`MemoryBound`: when an engine has become too large to go on.
 
-Knows sizes: the limit, the engine's at its start, and how much single requests added. Must not know
-processes or requests: the caller measures and acts.
+Knows sizes: the limit, the engine's at its start, and how much single requests added; and the share
+of the kernel's memory mappings. Must not know processes or requests: the caller measures and acts.
 
 XLA frees no compiled function inside a process, so an engine only grows. There are three marks
 between its size at the start and the limit. Above the first, nothing more is compiled in the
@@ -29,6 +29,8 @@ REMEMBERED = 20
 """How many of the latest requests determine the reserve."""
 MIN_ROOM = 600 * 10**6
 """Bytes by which an engine must be able to grow: with less it would restart for every request."""
+MAPPED_WARM, MAPPED_SOFT, MAPPED_HARD = 0.7, 0.8, 0.9
+"""The same three marks for the share of memory mappings (`memory.mapped_share`)."""
 
 
 class MemoryBound:
@@ -68,19 +70,26 @@ class MemoryBound:
         self._is_first = False
         self._before, self._peak = held, max(peak, self._peak)
 
-    def may_warm(self, held: int) -> bool:
-        """Whether background work may make it larger."""
+    def may_warm(self, held: int, mapped: float = 0.0) -> bool:
+        """Whether background work may make it larger.
+
+        Args:
+            held: bytes.
+            mapped: share of the memory mappings, here and below.
+        """
+        if mapped >= MAPPED_WARM:
+            return False
         if self.limit is None:
             return True
         return held < self._at_start + WARM_SHARE * (self._soft_limit() - self._at_start)
 
-    def is_above_soft_limit(self, held: int) -> bool:
+    def is_above_soft_limit(self, held: int, mapped: float = 0.0) -> bool:
         """Whether a successor should start."""
-        return self.limit is not None and held >= self._soft_limit()
+        return mapped >= MAPPED_SOFT or (self.limit is not None and held >= self._soft_limit())
 
-    def is_above_hard_limit(self, held: int) -> bool:
+    def is_above_hard_limit(self, held: int, mapped: float = 0.0) -> bool:
         """Whether the next request could exceed the limit."""
-        return self.limit is not None and held > self._hard_limit()
+        return mapped >= MAPPED_HARD or (self.limit is not None and held > self._hard_limit())
 
     def _soft_limit(self) -> float:
         hard_limit = self._hard_limit()

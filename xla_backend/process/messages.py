@@ -23,8 +23,8 @@ To the parent: tuples (kind, number of the request or None, value):
 | "ready" | None: the engine takes requests; loading the default model was tried |
 | "failed" | why the engine cannot start; the process ends |
 | "log" | a `LogRecord` |
-| "soft_limit" | bytes held: so many that a successor should start |
-| "hard_limit" | bytes held: so many that the engine takes no other request |
+| "soft_limit" | bytes held: the engine is so large that a successor should start |
+| "hard_limit" | bytes held: the engine is so large that it takes no other request |
 | "drained" | models and keys that were still to be compiled: the process ends |
 | "started" | None: the request has started |
 | "chunk" | the next chunk of a stream: text, or a `TranscribedWindow` |

@@ -235,7 +235,7 @@ class Supervisor:
     def _prepare_successor(self, held: int) -> None:
         """Starts the next child beside this one; the caller holds the lock."""
         if not self._closed:
-            logger.info("The engine holds %d MB; its successor starts", held // 10**6)
+            logger.info("The engine, of %d MB, nears a limit; its successor starts", held // 10**6)
             self._successor = self._start(self._settings.warm_up, is_announced=False)
 
     def _replace(self, child: Child, waiting: list[Call]) -> None:

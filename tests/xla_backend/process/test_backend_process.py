@@ -43,7 +43,7 @@ from xla_backend.child_process.parent_side import ChildProcess
 from xla_backend.interface.function_comparison import TOLERANCE
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
-from xla_backend.process import supervisor
+from xla_backend.process import memory, supervisor
 from xla_backend.process.engine_process import EngineProcess
 from xla_backend.process.messages import Request, Settings
 from xla_backend.rows import scheduler as row_scheduler
@@ -208,6 +208,22 @@ def test_memory_that_runs_out_is_told_and_no_other_request_is_taken_up(parent: P
     parent.channel.send(("drain", None))
     assert parent.told("drained", "result")[0] == "drained"
     assert parent.steps.done.count("prefill m") == 2
+
+
+@pytest.fixture
+def mapped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets the share of memory mappings, before an engine starts."""
+    monkeypatch.setattr(memory, "mapped_share", lambda: request.param)
+
+
+@pytest.mark.parametrize(
+    ("mapped", "mark"), [(0.85, "soft_limit"), (0.95, "hard_limit")], indirect=["mapped"]
+)
+def test_code_that_needs_too_many_mappings_is_told(
+    mapped: None, parent: ParentSide, mark: str
+) -> None:
+    parent.ask(1)
+    assert parent.told("soft_limit", "hard_limit")[0] == mark
 
 
 def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:

@@ -1,6 +1,7 @@
 """Tests of `memory` and `memory_bound`: what the kernel says, and marks."""
 
 import logging
+import mmap
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,16 @@ def test_what_a_process_holds_is_told() -> None:
         process.communicate(b"\n")
     assert memory.resident() > 0
     assert memory.resident(2**22 + 1) is None, "there is no such process"
+
+
+def test_mappings_are_counted_as_a_share_of_those_allowed(tmp_path: Path) -> None:
+    assert memory.mapped_share(machine(tmp_path, {})) == 0
+    files = {"proc/sys/vm/max_map_count": "200\n", "proc/self/maps": "7f00-7f01 r--p\n" * 30}
+    assert memory.mapped_share(machine(tmp_path, files)) == 0.15
+    before = memory.mapped_share()
+    held = [mmap.mmap(-1, mmap.PAGESIZE, prot=1 + number % 2) for number in range(2_000)]
+    most = int(Path("/proc/sys/vm/max_map_count").read_text())
+    assert memory.mapped_share() - before == pytest.approx(len(held) / most, rel=0.1)
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:
@@ -167,6 +178,17 @@ def test_the_marks_come_one_after_the_other_also_with_little_room() -> None:
     assert hard == pytest.approx(limit - MIN_RESERVE, abs=2 * MB)
     assert soft == pytest.approx((GB + hard) / 2, abs=2 * MB)
     assert GB < warm < soft < hard
+
+
+@pytest.mark.parametrize("limit", [None, 3 * GB])
+def test_mappings_have_the_same_marks_with_and_without_a_limit(limit: int | None) -> None:
+    bound = MemoryBound(limit, at_start=GB)
+    for mapped, marks_passed in ((0.69, 0), (0.7, 1), (0.79, 1), (0.8, 2), (0.89, 2), (0.9, 3)):
+        assert [
+            not bound.may_warm(GB, mapped),
+            bound.is_above_soft_limit(GB, mapped),
+            bound.is_above_hard_limit(GB, mapped),
+        ] == [mark < marks_passed for mark in range(3)]
 
 
 def test_a_new_engine_keeps_room_for_the_first_that_compiles() -> None:
