@@ -161,6 +161,9 @@ def start_engine(
         flags: visitors can name no other folders than those in `flags.models`.
         watchers: called with each request that has ended.
         added: further models.
+
+    Raises:
+        ModelUnavailable: one of `flags.models` is unknown.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import first_model, folder_info, open_registry
@@ -172,6 +175,8 @@ def start_engine(
             watcher(finished)
 
     registry = open_registry(flags.models, added, flags.weights, flags.activations)
+    for name in flags.models:
+        registry.check(name)
     first = first_model(flags.models)
     info = next((model for model in registry.list() if model.name == first), None)
     return BackendProcess(

@@ -57,6 +57,14 @@ def failed_start(*arguments: str, **environment: str) -> str:
     return done.stderr
 
 
+def test_a_model_that_is_none_is_said_in_one_sentence() -> None:
+    said = failed_start("--models", "gpt2-stories,/nowhere/model.gguf", "--port", str(free_port()))
+    assert said == (
+        "there is no GGUF file '/nowhere/model.gguf'. Check the path, or choose a model by its "
+        "name.\n"
+    )
+
+
 def test_a_port_in_use_is_said_in_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -4,7 +4,6 @@ The API's own rules are tested with an engine that is made up, in `api/`.
 """
 
 import json
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -168,6 +167,6 @@ def test_an_end_in_the_middle_of_a_request_is_clean(app: App, client: Client) ->
         app.served.process.send_signal(signal.SIGTERM)
         assert app.served.process.wait() == 0
     assert job.exception() is not None, "the visitor is told, too"
-    with pytest.raises(ProcessLookupError):
-        os.kill(engine, 0)
+    # On a busy machine the page leaves at its deadline, and the engine follows.
+    wait_until(lambda: not Path(f"/proc/{engine}").exists())
     assert "Traceback" not in "\n".join(app.served.output)

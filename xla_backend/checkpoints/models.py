@@ -276,28 +276,41 @@ class Registry:
             ModelUnavailable: the name is unknown or not allowed, the Hub cannot be reached, or the
                 folder is missing, broken, incomplete or has an unsupported architecture.
         """
+        info, folder = self._find(name)
+        if folder is None:
+            repository = REPOSITORIES.get(name, name)
+            folder = _cached(repository) or hub.download(
+                repository, on_progress, list(self._bundled())
+            )
+        return _open(self._as_chosen(info), folder)
+
+    def check(self, name: str) -> None:
+        """Does nothing if the name stands for a model, which is not opened.
+
+        Raises:
+            ModelUnavailable: the name is unknown or not allowed, or the folder is missing.
+        """
+        self._find(name)
+
+    def _find(self, name: str) -> tuple[ModelInfo, Path | None]:
+        """A model and its folder or GGUF file, None for one of the Hub; see `check`."""
         bundled = self._bundled()
         if not isinstance(name, str):
             raise ModelUnavailable(self._unknown(name, list(bundled)))
         if name in bundled:
-            return self._open(*bundled[name])
+            return bundled[name]
         additions = self.additions()
         if name in self._hub_models or (name in additions and additions[name].source == "hub"):
-            repository = REPOSITORIES.get(name, name)
-            local = _cached(repository) or hub.download(repository, on_progress, list(bundled))
-            return self._open(additions.get(name) or _hub_info(name), local)
+            return additions.get(name) or _hub_info(name), None
         folder = _as_folder(name) if self._allow_folders or name in additions else None
         if folder is None:
             raise ModelUnavailable(self._unknown(name, list(bundled)))
-        return self._open(_of_folder(name, folder), folder)
+        return _of_folder(name, folder), folder
 
     def additions(self) -> dict[str, ModelInfo]:
         """The added models by name; faster than `list`."""
         added = self._added.read() if self._added else {}
         return {name: self._as_chosen(info) for name, info in added.items()}
-
-    def _open(self, info: ModelInfo, folder: Path) -> ModelFiles:
-        return _open(self._as_chosen(info), folder)
 
     def _as_chosen(self, info: ModelInfo) -> ModelInfo:
         return dataclasses.replace(info, weights=self.weights, activations=self.activations)
@@ -370,7 +383,8 @@ def open_registry(
 
     It always has the bundled models; Hub ids and folders only if they are named or were added.
     """
-    folders = [name for name in models if Path(name).exists()]  # or GGUF files
+    # Also paths of nothing, which nobody should look for on the Hub; and of GGUF files.
+    folders = [name for name in models if _is_path(name) or Path(name).exists()]
     hub_models = [
         name for name in models if ("/" in name and name not in folders) or name in HUB_MODELS
     ]
@@ -669,8 +683,14 @@ def _as_folder(name: object) -> Path | None:
         raise ModelUnavailable(
             f"{folder} is a file; give the folder that holds it, or a GGUF file."
         )
-    if name.startswith(("/", "./", "../", "~")):
+    if _is_path(name):
+        what = "GGUF file" if name.endswith(".gguf") else "folder"
         raise ModelUnavailable(
-            f"there is no folder {shown(name, 80)}. Check the path, or choose a model by its name."
+            f"there is no {what} {shown(name, 80)}. Check the path, or choose a model by its name."
         )
     return None
+
+
+def _is_path(name: str) -> bool:
+    """Whether it can only be a path, also where nothing lies there."""
+    return name.startswith(("/", "./", "../", "~")) or name.endswith(".gguf")

@@ -630,6 +630,23 @@ def test_a_server_downloads_named_models_only_and_opens_folders_only_where_one_i
     assert open_registry((str(path),)).locate(str(path)).folder == path
 
 
+@pytest.mark.usefixtures("no_network")
+def test_a_server_is_told_at_its_start_which_of_its_models_is_none(tmp_path: Path):
+    file, folder = str(tmp_path / "missing.gguf"), str(tmp_path / "missing")
+    names = ("gpt2-stories", "someone/model", file, "here/missing.gguf", folder, "~/missing", "gpt")
+    registry = open_registry(names)
+    for name in names[:2]:
+        registry.check(name)
+    for name in names[2:4]:
+        with pytest.raises(ModelUnavailable, match=f"no GGUF file '.*{Path(name).name}'"):
+            registry.check(name)
+    for name in names[4:6]:
+        with pytest.raises(ModelUnavailable, match=r"no folder '.*missing'\. Check the path"):
+            registry.check(name)
+    with pytest.raises(ModelUnavailable, match="no model 'gpt'"):
+        open_registry(("gpt2-stories", "gpt")).check("gpt")
+
+
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
