@@ -75,7 +75,7 @@ _BEHIND = {
     "thoughts": f"{tool_calls.text_without(THOUGHTS_END)}{THOUGHTS_END}[ \\n]{{0,2}}",
     "channels": channels.messages("analysis") + channels.FINAL,
 }
-"""Match it."""
+"""Match what a model writes before its text."""
 
 
 def behind(grammar: Grammar, before: Behind) -> Grammar:
