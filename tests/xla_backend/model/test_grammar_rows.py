@@ -194,6 +194,9 @@ def test_the_last_message_in_channels_has_the_form(
             arguments = reader.calls[0].arguments if grammar == call else said
             jsonschema.validate(json.loads(arguments), schema)
             assert reader.has_called is (grammar == call)
+            ids = [token.id for token in result.tokens]
+            thought = [at for at, id in enumerate(ids) if id == tokenizer.encode("<|end|>")[0]]
+            assert grammar == call or result.thought_tokens == max(thought, default=0)
             validated += 1
     assert validated > 4
     assert thoughts
