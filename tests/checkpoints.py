@@ -394,6 +394,20 @@ def instruct(folder: Path | str, **config: Any) -> Path:
     return folder
 
 
+def thinker(folder: Path | str) -> Path:
+    """Writes a Llama whose template opens thoughts as Qwen3.5's does; tokens mark them."""
+    folder = rotary(folder, "llama", special=["<think>", "</think>"], max_position_embeddings=512)
+    begun = "<think>\n{% if enable_thinking is false %}\n</think>\n\n{% endif %}{% endif %}"
+    template = CHAT_TEMPLATE.replace("<|turn|>", "@").removesuffix("{% endif %}") + begun
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    path = folder / "tokenizer.json"
+    told = json.loads(path.read_text())
+    for token in told["added_tokens"]:
+        token["special"] = "think" not in token["content"]  # they are part of the text
+    path.write_text(json.dumps(told))
+    return folder
+
+
 # Reduced from what GPT-OSS has.
 CHANNEL_TEMPLATE = (
     "<|start|>system<|message|>Reasoning: {{ reasoning_effort or 'medium' }}<|end|>"

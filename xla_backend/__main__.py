@@ -141,6 +141,9 @@ def decide(parsed: argparse.Namespace, out: IO[str]) -> int:
         BackendError: a question or the model is wrong.
     """
     asked: dict[str, Any] = {}
+    yes_no = parsed.yes_no or ([] if parsed.questions else [""])
+    if not all(map(str.strip, yes_no)):
+        raise InvalidRequest("ask a question: --yes-no 'Is it spam?', or --questions FILE.")
     if parsed.questions is not None:
         try:
             asked = json.loads(_read("questions", parsed.questions))
@@ -149,7 +152,7 @@ def decide(parsed: argparse.Namespace, out: IO[str]) -> int:
                 f"the questions {parsed.questions} are not JSON: {error}."
             ) from error
     if isinstance(asked, dict):
-        asked |= {each: {"type": "yes_no", "instructions": each} for each in parsed.yes_no or ()}
+        asked |= {each: {"type": "yes_no", "instructions": each} for each in yes_no}
     questions = Question.all_of(asked)
     return _answer_all(
         parsed,

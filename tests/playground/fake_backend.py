@@ -226,6 +226,7 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
             cache=self.met.outcome,
             finish="stopped" if self.stopped else "length",
             options=self.request.options,
+            thought_tokens=self.backend.thought_tokens,
             timing=self._timing(made_up.timing),
             since_first_token_s=made_up.since_first_token_s + self.passed_s["text"],
             load_s=self.passed_s["load"],
@@ -337,7 +338,8 @@ class FakeBackend(Script, ServedBackend):
 
     Attributes:
         status: what it says that it does.
-        words: what it writes after every prompt, a token each.
+        words: what it writes after every prompt, a token each. thought_tokens: how many it says
+            are thoughts.
         windows: how many of them every recording has.
         piece_s: seconds that a word or a window takes, on the test's clock.
         errors: prompt, or name of a recording's file or of an example function -> what a request
@@ -359,6 +361,7 @@ class FakeBackend(Script, ServedBackend):
     ) -> None:
         super().__init__()
         self.words = tuple(words)
+        self.thought_tokens = 0
         self.windows = 1
         self.piece_s = 0.0
         self.errors: dict[str, Exception] = {}

@@ -266,4 +266,5 @@ def test_questions_get_probabilities(run: Run, small_gpt2: Path, tmp_path: Path)
     assert "very calm 0." in said[0] or "very calm 1." in said[0]
     file.write_text("{")
     assert "are not JSON" in run(*asked).stderr
-    assert "1 to 64 questions" in run("decide", "A fox.").stderr
+    for nothing in ((), ("--yes-no", " ")):
+        assert "ask a question" in run("decide", "A fox.", *nothing).stderr

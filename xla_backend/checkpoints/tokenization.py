@@ -25,6 +25,7 @@ from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.grammar import channels, tool_format
 from xla_backend.grammar.tool_format import CHANNELS, GENERIC, ToolFormat
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
+from xla_backend.interface.grammar import Behind
 from xla_backend.interface.prompt import THOUGHTS, Message, Prompt, TokenIds, split_thoughts
 
 if TYPE_CHECKING:
@@ -651,7 +652,7 @@ class AnswerDecoder:
     Thoughts that the prompt has opened, as Qwen3.5's does, are opened in the text, too.
 
     Attributes:
-        begins_message: whether the model answers in channels, and the prompt ends in a header.
+        before: what the model writes before its text; "channels" if the prompt ends in a header.
     """
 
     def __init__(
@@ -677,7 +678,9 @@ class AnswerDecoder:
             self._tokens = tokens
             self.push(prompt_ids[starts[-1] + 1 :])
             self._tokens = {id: name for id, name in tokens.items() if id not in shown}
-        self.begins_message = self._channels is not None and self._channels.begins_message
+        self.before: Behind = "thoughts" if self._opening else ""
+        if self._channels is not None and self._channels.begins_message:
+            self.before = "channels"
 
     def push(self, ids: Iterable[int]) -> str:
         """Takes the next ids; returns the text that is final now, which may be empty."""

@@ -26,7 +26,7 @@ from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.decisions import Decisions
-from xla_backend.interface.prompt import begun_text
+from xla_backend.interface.prompt import begun_text, thoughts_end
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import (
     EngineStatus,
@@ -126,14 +126,10 @@ class Text:
         wanted = self._functions.key(engine, length, request)
         # Control tokens have no text, except those that are stop strings.
         shown = engine.tokenizer.special_ids(request.options.stop)
-        grammar, is_answer = request.options.grammar, isinstance(request.prompt, tuple)
-        self._may_think = (
-            is_answer and not begun_text(request.prompt) and grammars.may_think(grammar)
-        )
+        self._may_think = isinstance(request.prompt, tuple) and not begun_text(request.prompt)
         self._decoder = AnswerDecoder(engine.tokenizer, shown, prompt_ids, self._may_think)
-        if grammar is not None:
-            if self._decoder.begins_message:
-                grammar = grammars.in_channels(grammar)
+        if (grammar := request.options.grammar) is not None:
+            grammar = grammars.behind(grammar, self._decoder.before)
             # Its tables are computed beside the loop.
             self._grammar = yield AwaitResult(engine.grammars.get(grammar))
         self._stops = StopStrings(request.options.stop, request.options.include_stop_str_in_output)
@@ -338,9 +334,14 @@ class Text:
         passes = None
         if wanted.is_pooled and self._drafts():
             passes = sum(not token.in_same_pass for token in tokens[1:])
-        if stops.found:
+
+        def tokens_of(text: str) -> tuple[Token, ...]:
             anew = AnswerDecoder(engine.tokenizer, frozenset(), prompt_ids, self._may_think)
-            tokens = _tokens_of(text, tokens, anew)
+            return _tokens_of(text, tokens, anew)
+
+        if stops.found:
+            tokens = tokens_of(text)
+        thoughts = text[: thoughts_end(text)] if isinstance(request.prompt, tuple) else ""
         reason = _reason(is_complete, bool(ids) and engine.is_end(ids[-1], request.options))
         timing, spans = watch.read(), watch.spans()
         is_over, row = generated > 0 and (is_complete or bool(stops.found)), None
@@ -382,6 +383,7 @@ class Text:
             activations=engine.info.activations,
             compile_beside_s=self._loop.compiling.read() - self._compiling_s,
             grammar=_WAYS[type(self._grammar)],
+            thought_tokens=len(tokens_of(thoughts)) if thoughts else 0,
         )
 
 

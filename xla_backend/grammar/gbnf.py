@@ -151,6 +151,10 @@ class _Reader:
                 raise InvalidRequest(f"the grammar has nothing before {part[0]!r} to repeat.")
             else:
                 least = part["least"] or "0"
+                if part["most"] and int(least) > int(part["most"]):
+                    raise InvalidRequest(
+                        f"the grammar has {part[0]}, whose first number is larger."
+                    )
                 times = f"{{{least}{part['comma']}{part['most']}}}"
                 parts[-1] = _Repeated(parts[-1], part["sign"] or times)
         return _Sequence(parts)

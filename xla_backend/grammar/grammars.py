@@ -5,6 +5,7 @@ Knows which grammar is asked for, and what is in memory or on disk. Must not kno
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -29,7 +30,8 @@ from xla_backend.grammar.pattern import Pattern
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.interface.grammar import MAX_CHARACTERS, Grammar
+from xla_backend.interface.grammar import MAX_CHARACTERS, Behind, Grammar
+from xla_backend.interface.prompt import THOUGHTS_END
 from xla_backend.interface.tools import Tools
 
 MAX_TOOL_CHARACTERS = 150_000
@@ -47,6 +49,8 @@ def regex(grammar: Grammar) -> str:
     Raises:
         InvalidRequest: there are none, it is no schema, or an automaton cannot hold it.
     """
+    if grammar.behind:
+        return f"{_BEHIND[grammar.behind]}(?:{regex(dataclasses.replace(grammar, behind=''))})"
     if grammar.kind in ("json_schema", "tool_calls"):
         asked = json.loads(grammar.text)
         try:
@@ -58,8 +62,6 @@ def regex(grammar: Grammar) -> str:
             raise
         except _WRONG_TYPES as error:
             raise InvalidRequest(f"the JSON schema is not valid: {error}.") from error
-    if grammar.kind == "in_channels":
-        return f"{_BEFORE_FINAL}(?:{regex(_inner(grammar))})"
     if grammar.kind == "json_object":
         return json_schema.any_object()
     if grammar.kind == "regex":
@@ -69,27 +71,18 @@ def regex(grammar: Grammar) -> str:
     return "|".join(map(json_text.literal, json.loads(grammar.text)))
 
 
-_BEFORE_FINAL = channels.messages("analysis") + channels.FINAL
+_BEHIND = {
+    "thoughts": f"{tool_calls.text_without(THOUGHTS_END)}{THOUGHTS_END}[ \\n]{{0,2}}",
+    "channels": channels.messages("analysis") + channels.FINAL,
+}
+"""Match what a model writes before its text."""
 
 
-def in_channels(grammar: Grammar) -> Grammar:
-    """The form of an answer of a model that answers in channels: of the text of the last one."""
-    if grammar.kind == "tool_calls":  # which follows the model's own format
+def behind(grammar: Grammar, before: Behind) -> Grammar:
+    """The form of a text with what the model writes before it."""
+    if before == "channels" and grammar.kind == "tool_calls":  # which has them
         return grammar
-    return Grammar("in_channels", json.dumps(grammar.to_dict()))
-
-
-def may_think(grammar: Grammar | None) -> bool:
-    """Whether an answer may begin with thoughts, without channels."""
-    if grammar is None:
-        return True
-    return grammar.kind == "tool_calls" and bool(json.loads(grammar.text)["is_free"])
-
-
-def _inner(grammar: Grammar) -> Grammar:
-    found = Grammar.of(json.loads(grammar.text))
-    assert found is not None, "in_channels"
-    return found
+    return dataclasses.replace(grammar, behind=before)
 
 
 def check(grammar: Grammar) -> None:
@@ -163,9 +156,9 @@ def _check_apart(form: ToolFormat, tools: Tools, answer: Grammar | None) -> None
 
 def _rules(grammar: Grammar, asked: str | None) -> str:
     """A grammar as `step_by_step` takes it; `asked` is its regular expression, if there is one."""
-    if grammar.kind == "in_channels" and asked is None:
-        inner = step_by_step.rules(_inner(grammar)).removeprefix("start")
-        return f"start: {step_by_step.matching(_BEFORE_FINAL)} inner\ninner{inner}"
+    if grammar.behind and asked is None:
+        inner = _rules(dataclasses.replace(grammar, behind=""), None).removeprefix("start")
+        return f"start: {step_by_step.matching(_BEHIND[grammar.behind])} inner\ninner{inner}"
     if grammar.kind != "tool_calls" or asked is not None:
         return step_by_step.rules(grammar, asked)
     told = json.loads(grammar.text)
@@ -185,7 +178,7 @@ def _smaller(grammar: Grammar) -> Grammar:
     """A grammar without the schemas of tools that are not strict; itself where it has none."""
     if grammar.kind != "tool_calls":
         return grammar
-    return Grammar("tool_calls", _without_schemas(grammar.text))
+    return dataclasses.replace(grammar, text=_without_schemas(grammar.text))
 
 
 def _without_schemas(text: str) -> str:

@@ -55,7 +55,7 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     if answer is not None:
         return f"(?:{answer}|{calls})"
     if form.marker:
-        return f"{_without(form.marker)}(?:{calls})?"
+        return f"{text_without(form.marker)}(?:{calls})?"
     return f"(?:{_not_beginning_with(form.opening)}|{calls})"
 
 
@@ -77,7 +77,7 @@ def rules(asked: Mapping[str, Any], arguments: Mapping[str, str], answer: str | 
         elif asked["is_free"]:
             free = step_by_step.matching(before + channels.FINAL + channels.TEXT)
     elif asked["is_free"] and answer is None:
-        before = _without(form.marker) if form.marker else ""
+        before = text_without(form.marker) if form.marker else ""
         free = step_by_step.matching(before or _not_beginning_with(form.opening))
     named = {name: step_by_step.matching(json_text.literal(name) + middle) for name in arguments}
     call = " | ".join(f"{named[name]} ({each})" for name, each in arguments.items())
@@ -109,7 +109,7 @@ def _written(part: str, is_marked: bool) -> str:
     )
 
 
-def _without(marker: str) -> str:
+def text_without(marker: str) -> str:
     """Texts without the marker, whose first character occurs in it only once."""
     first, last = marker[0], marker[-1]
     begun, other = "", json_text.other_than(first, last)

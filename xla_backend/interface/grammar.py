@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from xla_backend.interface.errors import InvalidRequest
 
 KINDS = ("json_schema", "json_object", "regex", "choice", "gbnf")
 MAX_CHARACTERS = 100_000
+Behind = Literal["", "thoughts", "channels"]
+"""What a model writes before its text: thoughts that the prompt has opened, or messages in other
+channels."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,9 @@ class Grammar:
         Grammar(kind='choice', text='["yes", "no"]')
 
     Attributes:
-        kind: one of `KINDS`, or "tool_calls" or "in_channels", which `grammar.grammars` makes.
+        kind: one of `KINDS`, or "tool_calls", which `grammar.grammars` makes.
         text: the schema as JSON, the regular expression, the list of choices as JSON, or the rules.
+        behind: what the model writes before it; only the engine knows.
 
     Raises:
         InvalidRequest: it is too long.
@@ -35,6 +39,7 @@ class Grammar:
 
     kind: str
     text: str = ""
+    behind: Behind = ""
 
     def __post_init__(self) -> None:
         if len(self.text) > MAX_CHARACTERS:
@@ -71,7 +76,7 @@ class Grammar:
     def regex(cls, pattern: str) -> Grammar:
         """Texts that a regular expression matches as a whole."""
         if not isinstance(pattern, str) or not pattern:
-            raise InvalidRequest("a regular expression must be text.")
+            raise InvalidRequest("a regular expression must be text, and not empty.")
         return cls("regex", pattern)
 
     @classmethod
@@ -84,9 +89,10 @@ class Grammar:
     @classmethod
     def choice(cls, choices: Iterable[str]) -> Grammar:
         """One of some texts."""
-        texts = list(choices) if isinstance(choices, Iterable) else []
+        is_list = isinstance(choices, Iterable) and not isinstance(choices, str | bytes | Mapping)
+        texts = list(choices) if is_list else []
         if not texts or not all(isinstance(text, str) and text for text in texts):
-            raise InvalidRequest("choices must be a list of texts with at least one.")
+            raise InvalidRequest("choices must be a list of texts: at least one, and none empty.")
         return cls("choice", json.dumps([*dict.fromkeys(texts)]))
 
     @classmethod
@@ -104,7 +110,11 @@ class Grammar:
                 '{"choice": ["yes", "no"]}.'
             )
         ((kind, of),) = value.items()
-        return cls.json_object() if kind == "json_object" else getattr(cls, kind)(of)
+        if kind != "json_object":
+            return getattr(cls, kind)(of)
+        if of is not True:
+            raise InvalidRequest("json_object must be true: leave the grammar out for any text.")
+        return cls.json_object()
 
     def to_dict(self) -> dict[str, Any]:
         """Its JSON form; the inverse of `of`."""

@@ -104,6 +104,12 @@ def split_thoughts(text: str) -> tuple[str, str]:
     return (found[1].strip(), text[found.end() :].lstrip()) if found else ("", text)
 
 
+def thoughts_end(text: str) -> int:
+    """Where the thoughts in front of an answer end, before their mark; 0 if there are none."""
+    found = _THOUGHTS.match(text)
+    return found.end(1) if found else 0
+
+
 def begun_text(prompt: Prompt) -> str:
     """The beginning of the answer that the model continues; empty if there is none."""
     if isinstance(prompt, tuple) and prompt[-1].role == "assistant":

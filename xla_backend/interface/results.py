@@ -211,6 +211,8 @@ class GenerationResult:
         stop_string: the one that ended it; empty if none did.
         grammar: how its grammar was followed: by tables in the compiled loop, or token by token
             where these would be too large or endless; empty without one.
+        thought_tokens: of `tokens`, how many are thoughts in front of an answer, with the mark that
+            opens them.
     """
 
     model: str
@@ -238,6 +240,7 @@ class GenerationResult:
     compile_beside_s: float = 0.0
     stop_string: str = ""
     grammar: GrammarWay = ""
+    thought_tokens: int = 0
 
     @property
     def new_tokens(self) -> int:

@@ -25,6 +25,12 @@ class TokenDetails(BaseModel):
     cached_tokens: int
 
 
+class AnswerDetails(BaseModel):
+    """How many of an answer's tokens are its thoughts."""
+
+    reasoning_tokens: int
+
+
 class Usage(BaseModel):
     """Tokens of a request, including those generated after a stop string."""
 
@@ -32,6 +38,7 @@ class Usage(BaseModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: TokenDetails
+    completion_tokens_details: AnswerDetails
 
 
 class Key(BaseModel):
@@ -311,6 +318,9 @@ def usage(results: Sequence[GenerationResult], times: int) -> Usage:
         total_tokens=prompt_tokens + written,
         prompt_tokens_details=TokenDetails(
             cached_tokens=sum(result.cached_tokens for result in results[::times])
+        ),
+        completion_tokens_details=AnswerDetails(
+            reasoning_tokens=sum(result.thought_tokens for result in results)
         ),
     )
 

@@ -302,11 +302,17 @@ class Generation(OptionFields):
             ("guided_grammar", "gbnf", self.guided_grammar),
             ("json_schema", "json_schema", self.json_schema),
         ):
-            yield name, {kind: value} if value else None
+            yield name, None if value is None else {kind: value}
         kinds = {"json": "json_schema", "grammar": "gbnf"}
         for name, value in (self.structured_outputs or {}).items():
             kind = kinds.get(name, name)
-            yield "structured_outputs", {kind: value} if value and kind in KINDS else None
+            if value and kind not in KINDS:
+                raise NotSupported(
+                    "structured_outputs",
+                    f"{name[:40]!r} in structured_outputs is not supported: it takes one of json, "
+                    "regex, choice, grammar and json_object.",
+                )
+            yield "structured_outputs", {kind: value} if value else None
 
     def prompts(self) -> list[Prompt]:
         """The prompts to continue or answer."""

@@ -231,7 +231,7 @@ class ResponseWriter(Writer):
                 "input_tokens": counted.prompt_tokens,
                 "input_tokens_details": counted.prompt_tokens_details.model_dump(),
                 "output_tokens": counted.completion_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": counted.completion_tokens_details.model_dump(),
                 "total_tokens": counted.total_tokens,
             },
             "timings": timings(result).model_dump(),

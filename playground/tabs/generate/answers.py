@@ -14,6 +14,7 @@ from playground.ui import quantities
 from playground.ui.charts import part
 from playground.ui.markup import rendered
 from xla_backend.interface.decisions import Decision, Decisions
+from xla_backend.interface.prompt import split_thoughts
 
 
 @rendered
@@ -58,7 +59,7 @@ def form_view(shown: Shown) -> h.Node:
     if grammar is None or not grammar.kind.startswith("json"):
         return None
     try:
-        value = json.loads(shown.result.text)
+        value = json.loads(split_thoughts(shown.result.text)[1])
     except ValueError:
         return None
     return h.section(".json-form", aria_label="Fields of the answer")[_value(value)]

@@ -595,6 +595,10 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
             "leave out all but",
         ),
         ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "consists of rules"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs", "one of json"),
+        ({"guided_choice": []}, "guided_choice", "at least one"),
+        ({"guided_regex": ""}, "guided_regex", "not empty"),
+        ({"grammar": {"json_object": False}}, "grammar", "must be true"),
         ({"grammar": "root ::= root [a-z]"}, "grammar", "'root' refers to itself"),
         ({"grammar": {"ebnf": "a"}}, "grammar", "one of json_schema"),
         (

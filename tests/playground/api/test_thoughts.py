@@ -97,6 +97,25 @@ def test_thoughts_are_apart_from_the_answer(
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
+def test_their_tokens_are_counted(
+    page: ApiPage, client: openai.OpenAI, is_streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page.backend, "thought_tokens", 2)
+    if is_streamed:
+        *_, last = client.chat.completions.create(
+            model=MODEL, messages=RAIN, n=2, stream=True, stream_options={"include_usage": True}
+        )
+        usage = last.usage
+    else:
+        usage = client.chat.completions.create(model=MODEL, messages=RAIN, n=2).usage
+    assert usage is not None and usage.completion_tokens_details is not None
+    assert usage.completion_tokens_details.reasoning_tokens == 4
+    told = client.responses.create(model=MODEL, input="Rain?").usage
+    assert told is not None
+    assert told.output_tokens_details.reasoning_tokens == 2
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_response_has_them_as_an_item(
     page: ApiPage, client: openai.OpenAI, says: Any, is_streamed: bool
 ) -> None:

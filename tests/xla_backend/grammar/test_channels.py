@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from tests.xla_backend.grammar.vocabularies import refused_at, sampled, tokenizer, vocabulary
-from xla_backend import Grammar, InvalidRequest
+from xla_backend import Grammar
 from xla_backend.checkpoints.tokenization import AnswerDecoder
 from xla_backend.grammar import grammars
 from xla_backend.grammar.automaton import Automaton
@@ -119,11 +119,11 @@ def test_only_the_models_own_tokens_are_the_format() -> None:
     assert decoder.push(written) + decoder.finish() == "<|end|><|call|>"
     # A text to continue is no answer in channels.
     plain = AnswerDecoder(of, frozenset(), of.encode("Once"))
-    assert not plain.begins_message
+    assert not plain.before
     assert plain.push(of.encode(f"{C}final{M}a{E}")) == "finala"
     # A begun answer goes on, and a stop string may be one of these tokens.
     begun = AnswerDecoder(of, of.special_ids([E]), of.encode(f"{S}{C}final{M}It"))
-    assert not begun.begins_message
+    assert not begun.before
     assert begun.push(of.encode(f" is.{E}")) == f" is.{E}"
 
 
@@ -139,7 +139,7 @@ ANNA = '{"name": "Anna", "age": 3}'
 
 
 def followed(grammar: Grammar, schema: dict[str, Any]) -> Automaton | StepByStep:
-    made = Grammars(lambda: vocabulary(KIND)).get(grammars.in_channels(grammar)).result()
+    made = Grammars(lambda: vocabulary(KIND)).get(grammars.behind(grammar, "channels")).result()
     assert isinstance(made, Automaton) is (schema is PERSON)
     return made
 
@@ -205,10 +205,8 @@ def test_rules_and_patterns_are_followed_in_the_last_message() -> None:
         (Grammar.regex("[0-9]+|é"), "42", "4a"),
         (lists, "[[[]]]", "[["),
     ):
-        made = Grammars(lambda: vocabulary(KIND)).get(grammars.in_channels(grammar)).result()
+        made = Grammars(lambda: vocabulary(KIND)).get(grammars.behind(grammar, "channels")).result()
         assert isinstance(made, StepByStep) is (grammar is lists)
         for before in ("", HM):
             assert refused_at(made, KIND, f"{before}{C}final{M}{text}") is None
             assert refused_at(made, KIND, f"{before}{C}final{M}{other}") is not None
-    with pytest.raises(InvalidRequest, match="characters"):
-        grammars.in_channels(Grammar.regex("a" * 99_999))

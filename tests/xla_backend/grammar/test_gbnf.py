@@ -89,6 +89,7 @@ def test_recursion_is_followed_step_by_step(rules: str) -> None:
         ("root ::= [z-a]", "a range that is empty: z-a"),
         ('root ::= ("a"', "a group that is not closed"),
         ('root ::= * "a"', "nothing before '*'"),
+        ('root ::= "a"{2,1}', "whose first number is larger"),
         ("root ::= " + "(" * 5000 + '"a"' + ")" * 5000, "nested too deeply"),
         (
             "\n".join(

@@ -338,6 +338,20 @@ def test_choices_and_regular_expressions_are_whole_texts(kind: str) -> None:
         assert None not in [refused_at(made, kind, text) for text in refused]
 
 
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        ({"choice": "yes"}, "list of texts"),
+        ({"choice": ["a", ""]}, "none empty"),
+        ({"regex": ""}, "not empty"),
+        ({"json_object": False}, "must be true"),
+    ],
+)
+def test_what_is_no_grammar_is_refused(form: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        Grammar.of(form)
+
+
 REFUSED = {
     "uniqueItems at #/properties/tags": schema(tags=listed(TEXT, uniqueItems=True)),
     "not at #/items": listed({"not": TEXT}),

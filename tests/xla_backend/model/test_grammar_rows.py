@@ -194,6 +194,9 @@ def test_the_last_message_in_channels_has_the_form(
             arguments = reader.calls[0].arguments if grammar == call else said
             jsonschema.validate(json.loads(arguments), schema)
             assert reader.has_called is (grammar == call)
+            ids = [token.id for token in result.tokens]
+            thought = [at for at, id in enumerate(ids) if id == tokenizer.encode("<|end|>")[0]]
+            assert grammar == call or result.thought_tokens == max(thought, default=0)
             validated += 1
     assert validated > 4
     assert thoughts
@@ -220,8 +223,8 @@ def test_thoughts_that_the_prompt_opens_are_open_in_the_answer(
         ("", None, asked, True),
         ("a", None, asked, True),
         ("a", calls["auto"], asked, True),
-        ("a", calls["required"], asked, False),
-        ("a", GRAMMARS[2], asked, False),
+        ("a", calls["required"], asked, True),
+        ("a", GRAMMARS[2], asked, True),
         ("a", None, (*asked, Message("assistant", "<think>")), False),
         ("a", None, "Who? <think>", False),
     ):
@@ -230,6 +233,43 @@ def test_thoughts_that_the_prompt_opens_are_open_in_the_answer(
         assert stream.result is not None
         assert stream.result.text == text
         assert text.startswith("<think>") is opens
+
+
+@pytest.mark.parametrize("schema", [PERSON, TREE], ids=["tensors", "step by step"])
+def test_the_form_holds_behind_thoughts_that_the_prompt_opens(
+    engine: Backend, schema: dict[str, Any], tmp_path: Path
+) -> None:
+    folder, asked = str(checkpoints.thinker(tmp_path / "thinker")), question("Who?")
+    tokenizer = Tokenizer.load(Path(folder))
+    [end] = tokenizer.encode("</think>")
+    # Random weights would think and write for long.
+    bias = {end: 25, **{tokenizer.encode(each)[0]: 30 for each in ('"', "}", "<|endoftext|>")}}
+    function = {"name": "f", "parameters": schema, "strict": True}
+    listed = [{"type": "function", "function": function}]
+    form = Grammar.json_schema(schema)
+    required, auto = (Tools.of(listed, choice, several=False) for choice in ("required", "auto"))
+    assert required is not None and auto is not None
+    calls = grammars.of_tools(GENERIC, required, None)
+    either = grammars.of_tools(GENERIC, auto, form)
+    plain = tuple(tokenizer.encode(asked, template={"enable_thinking": False}))
+    validated = 0
+    for seed, grammar, ids in itertools.product(range(3), (form, calls, either), ((), plain)):
+        options = GenerationOptions(
+            grammar=grammar, max_new_tokens=200, temperature=1.0, seed=seed, logit_bias=bias
+        )
+        result = engine.submit(TextRequest(folder, asked, options, token_ids=ids)).read_all()
+        reader = CallReader(GENERIC)
+        said = reader.read_whole(result.text)
+        written = [token.id for token in result.tokens]
+        assert result.grammar == ("tensors" if schema is PERSON else "step by step")
+        assert result.text.startswith("<think>") is (not ids)
+        assert result.thought_tokens == (0 if ids else written.index(end))
+        if result.finish == "eos":
+            arguments = reader.calls[0].arguments if reader.calls else said
+            jsonschema.validate(json.loads(arguments), schema)
+            assert reader.has_called or grammar is not calls
+            validated += 1
+    assert validated > 9
 
 
 def test_what_ends_early_and_what_is_refused(engine: Backend, model: str, tmp_path: Path) -> None:

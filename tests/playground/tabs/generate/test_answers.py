@@ -46,6 +46,7 @@ def test_each_answer_has_a_bar_and_nothing_is_said_of_a_text() -> None:
     ("text", "shown"),
     [
         ('{"a": {"b": ["<i>", 2, null, true]}}', ["&lt;i&gt;", "null", "true", "<ol>", "<dl>"]),
+        ('<think>Hm {</think>\n\n{"a": 7}', ["7"]),
         ('{"a": "cut', []),
         ("[]", ["<ol>"]),
         ("3", ["3"]),
