@@ -485,6 +485,8 @@ def rotary(
             **config,
         },
     )
+    if model_type == "qwen3_5_moe_text":  # all layers have experts
+        del settings.intermediate_size
     width, size = settings.hidden_size, _head_size(settings, 0)
     names = _LFM3_NAMES if model_type == "lfm3" else {}
     if model_type in ("lfm2", "lfm2_moe"):
@@ -496,7 +498,7 @@ def rotary(
 
     def norm(size: int) -> np.ndarray:
         # Some multiply by 1 + weight.
-        is_offset = model_type in ("gemma2", "gemma3_text", "qwen3_5_text")
+        is_offset = model_type in ("gemma2", "gemma3_text", *_DELTAS)
         return draw.scale(size, mean=0.0 if is_offset else 1.0)
 
     # Gemma and Granite multiply embeddings before the first layer.
@@ -541,6 +543,8 @@ def rotary(
         if model_type == "gpt_oss":
             _interleave_experts(tensors, block, settings.num_local_experts)
             tensors[f"{block}self_attn.sinks"] = draw.normal(settings.num_attention_heads, std=2.0)
+        if model_type == "qwen3_5_moe_text":
+            _stack_qwen_experts(tensors, block, settings.num_experts)
         if model_type.startswith("granitemoe"):
             _stack_experts(tensors, block, settings.num_local_experts)
         if f"{block}feed_forward.gate.weight" in tensors and settings.use_expert_bias:
@@ -574,7 +578,7 @@ def rotary(
             tensors[f"{block}self_attn.{name}.weight"] = norm(count * size)
     if image_model:
         old, new = "", "language_model."
-        if image_model == "qwen3_5":
+        if image_model.startswith("qwen3_5"):
             old, new = "model.", "model.language_model."
         tensors = {re.sub(f"^{old}", new, name): x for name, x in tensors.items()}
         tensors["vision_tower.layers.0.mlp.up_proj.weight"] = draw.linear(4, 4)
@@ -587,13 +591,12 @@ def rotary(
     return folder
 
 
+_DELTAS = ("qwen3_5_text", "qwen3_5_moe_text")
 _WITH_EXPERTS = (
     *("qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "granitemoehybrid"),
-    *("lfm2_moe", "gpt_oss"),
+    *("lfm2_moe", "gpt_oss", "qwen3_5_moe_text"),
 )
-_NORMED_HEADS = (
-    *("qwen3", "gemma3_text", "qwen3_moe", "lfm2", "lfm2_moe", "lfm3", "qwen3_5_text"),
-)
+_NORMED_HEADS = (*("qwen3", "gemma3_text", "qwen3_moe", "lfm2", "lfm2_moe", "lfm3", *_DELTAS),)
 _VISION = {
     "hidden_size": 16,
     "intermediate_size": 16,
@@ -604,6 +607,20 @@ _VISION = {
 }
 
 
+_DELTA_DEFAULTS = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+_QWEN_EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 32,
+}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     **{
         name: {"num_local_experts": 6, "num_experts_per_tok": 2}
@@ -614,12 +631,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2,
         "shared_intermediate_size": 32,
     },
-    "qwen2_moe": {
-        "num_experts": 6,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 24,
-        "shared_expert_intermediate_size": 32,
-    },
+    "qwen2_moe": _QWEN_EXPERTS,
     "falcon_h1": {
         "mamba_d_ssm": 64,
         "mamba_n_heads": 4,
@@ -646,14 +658,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 24,
     },
     "lfm3": {"layer_types": ["conv", "full_attention"]},
-    "qwen3_5_text": {
-        "layer_types": ["linear_attention", "full_attention"],
-        "head_dim": 16,
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4,
-        "linear_key_head_dim": 16,
-        "linear_value_head_dim": 16,
-    },
+    "qwen3_5_text": _DELTA_DEFAULTS,
+    "qwen3_5_moe_text": _DELTA_DEFAULTS | _QWEN_EXPERTS,
     "gemma4_text": {
         "vocab_size_per_layer_input": 400,
         "hidden_size_per_layer_input": 8,
@@ -699,7 +705,8 @@ def _head_size(settings: Any, layer: int) -> int:
 def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
     """Of a layer's projections the names, the widths before and after, and whether there is a
     bias."""
-    kind, width, inner = settings.model_type, settings.hidden_size, settings.intermediate_size
+    kind, width = settings.model_type, settings.hidden_size
+    inner = getattr(settings, "intermediate_size", 0)
     heads = settings.num_attention_heads, settings.num_key_value_heads
     queries, keys = (count * _head_size(settings, layer) for count in heads)
     out_bias = getattr(settings, "attention_bias", False)
@@ -731,7 +738,7 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
             ("conv.conv", settings.conv_L_cache, width, has_bias),
             ("conv.out_proj", width, width, has_bias),
         ]
-    if kind == "qwen3_5_text":
+    if kind in _DELTAS:
         mixer[0] = ("self_attn.q_proj", width, 2 * queries, bias)  # with gates
         if settings.layer_types[layer] == "linear_attention":
             values = settings.linear_num_value_heads * settings.linear_value_head_dim
@@ -768,7 +775,7 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
         at = {f"mlp.experts.{number}": inner for number in range(count)}
         if shared := getattr(settings, "shared_expert_intermediate_size", shared):
             at["mlp.shared_expert"] = shared
-        if kind == "qwen2_moe":
+        if kind in ("qwen2_moe", "qwen3_5_moe_text"):
             experts.append(("mlp.shared_expert_gate", width, 1, False))
     for where, inner in at.items():
         experts += [
@@ -793,6 +800,16 @@ def _interleave_experts(tensors: dict[str, np.ndarray], block: str, count: int) 
         tensors[f"{block}mlp.experts.gate_up_proj{own}"] = both
         tensors[f"{block}mlp.experts.down_proj{own}"] = down
         tensors[f"{block}mlp.router.{leaf}"] = tensors.pop(f"{block}mlp.gate.{leaf}")
+
+
+def _stack_qwen_experts(tensors: dict[str, np.ndarray], block: str, count: int) -> None:
+    """As Qwen3.5 has them: gate above up, those of all experts in one tensor."""
+    gate, up, down = (
+        np.stack([tensors.pop(f"{block}mlp.experts.{x}.{name}_proj.weight") for x in range(count)])
+        for name in ("gate", "up", "down")
+    )
+    tensors[f"{block}mlp.experts.gate_up_proj"] = np.concatenate([gate, up], axis=1)
+    tensors[f"{block}mlp.experts.down_proj"] = down
 
 
 def _stack_experts(tensors: dict[str, np.ndarray], block: str, count: int) -> None:

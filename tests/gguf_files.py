@@ -20,17 +20,31 @@ from tokenizers import Tokenizer
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3"),
     *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2", "lfm2moe", "gpt-oss"),
-    *("gemma4", "qwen35"),
+    *("gemma4", "qwen35", "qwen35moe"),
 )
 EXPERTS = 4
-EXPERTS_FROM = {"qwen3moe": 0, "olmoe": 0, "granitemoe": 0, "lfm2moe": 1, "gpt-oss": 0}
+EXPERTS_FROM = {
+    **dict.fromkeys(("qwen3moe", "olmoe", "granitemoe", "gpt-oss", "qwen35moe"), 0),
+    "lfm2moe": 1,
+}
 """The first layer that has some."""
 CONVOLUTIONS = {"lfm2": (0, 2), "lfm2moe": (0, 2)}
 """Layers that have no attention."""
 DELTAS, DELTA_KEYS, DELTA_VALUES = (0, 2), 2 * 8, 4 * 16
 """Layers of Qwen3.5 that have none; numbers of their keys and values, of 2 and of 4 heads."""
+_NORMED_HEADS = (
+    *("qwen3", "qwen3moe", "gemma3", "gemma4", "lfm2", "lfm2moe", "qwen35", "qwen35moe"),
+)
 LAYERS, WIDTH, INNER, HEADS, KV_HEADS, HEAD_SIZE, VOCABULARY = 3, 64, 96, 4, 2, 32, 300
 
+_QWEN35 = [
+    ("add_ssm_conv_kernel", 4),
+    ("add_ssm_state_size", 8),
+    ("add_ssm_group_count", 2),
+    ("add_ssm_time_step_rank", 4),
+    ("add_ssm_inner_size", DELTA_VALUES),
+    ("add_rope_dimension_count", HEAD_SIZE // 4),
+]
 # What the converter of each architecture writes beside what all have.
 _SETTINGS: dict[str, list[tuple[str, Any]]] = {
     "gemma2": [
@@ -78,13 +92,13 @@ _SETTINGS: dict[str, list[tuple[str, Any]]] = {
         ("add_rope_scaling_factor", 32.0),
         ("add_rope_scaling_orig_ctx_len", 4),
     ],
-    "qwen35": [
-        ("add_ssm_conv_kernel", 4),
-        ("add_ssm_state_size", 8),
-        ("add_ssm_group_count", 2),
-        ("add_ssm_time_step_rank", 4),
-        ("add_ssm_inner_size", DELTA_VALUES),
-        ("add_rope_dimension_count", HEAD_SIZE // 4),
+    "qwen35": _QWEN35,
+    "qwen35moe": [
+        *_QWEN35,
+        ("add_expert_count", EXPERTS),
+        ("add_expert_used_count", 2),
+        ("add_expert_feed_forward_length", INNER),
+        ("add_expert_shared_feed_forward_length", INNER),
     ],
     "granite": [
         ("add_embedding_scale", 12.0),
@@ -134,6 +148,9 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
         if layer >= EXPERTS_FROM.get(architecture, LAYERS):
             shapes[f"{block}.mlp.gate.weight"] = (EXPERTS, WIDTH)
             at = [f"{block}.mlp.experts.{number}" for number in range(EXPERTS)]
+            if architecture == "qwen35moe":
+                at.append(f"{block}.mlp.shared_expert")
+                shapes[f"{block}.mlp.shared_expert_gate.weight"] = (1, WIDTH)
             if architecture == "lfm2moe":
                 shapes[f"{block}.mlp.expert_bias.bias"] = (EXPERTS,)
         inner = INNER * (2 if architecture == "gemma4" and layer == LAYERS - 1 else 1)
@@ -158,7 +175,7 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             shapes[f"{block}.conv.conv.weight"] = (WIDTH, 3)
             shapes[f"{block}.conv.out_proj.weight"] = (WIDTH, WIDTH)
             continue
-        if architecture == "qwen35" and layer in DELTAS:
+        if architecture.startswith("qwen35") and layer in DELTAS:
             at = f"{block}.linear_attn"
             shapes |= {f"{at}.{x}": (4,) for x in ("A_log", "dt_bias")}
             shapes |= {f"{at}.in_proj_{x}.weight": (4, WIDTH) for x in "ab"}
@@ -170,12 +187,12 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             shapes[f"{at}.out_proj.weight"] = (WIDTH, DELTA_VALUES)
             continue
         for name, rows in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
-            rows *= 1 + (architecture == "qwen35" and name == "q")  # with gates
+            rows *= 1 + (architecture.startswith("qwen35") and name == "q")  # with gates
             shapes[f"{block}.self_attn.{name}_proj.weight"] = (rows * HEAD_SIZE, WIDTH)
             if architecture in ("qwen2", "gpt-oss"):
                 shapes[f"{block}.self_attn.{name}_proj.bias"] = (rows * HEAD_SIZE,)
         shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
-        if architecture in ("qwen3", "qwen3moe", "gemma3", "gemma4", "lfm2", "lfm2moe", "qwen35"):
+        if architecture in _NORMED_HEADS:
             shapes |= {f"{block}.self_attn.{x}_norm.weight": (HEAD_SIZE,) for x in "qk"}
         if architecture in ("olmo2", "olmoe"):
             for name, heads in (("q_norm", HEADS), ("k_norm", KV_HEADS)):
@@ -199,7 +216,9 @@ def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
             return permuted(tensor, HEADS)
         if ".k_proj." in name:
             return permuted(tensor, KV_HEADS)
-    has_offset = architecture in ("gemma2", "gemma3", "qwen35") and "linear_attn" not in name
+    has_offset = (
+        architecture in ("gemma2", "gemma3", "qwen35", "qwen35moe") and "linear_attn" not in name
+    )
     if has_offset and name.endswith("norm.weight"):
         return tensor + np.float32(1)
     if name.endswith("A_log"):

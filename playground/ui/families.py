@@ -95,6 +95,7 @@ _ARCHITECTURES = {
     "lfm3": "LFM3",
     "gpt_oss": "GPT-OSS",
     "qwen3_5_text": "Qwen3.5",
+    "qwen3_5_moe_text": "Qwen3.5 MoE",
 }
 
 

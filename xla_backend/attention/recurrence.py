@@ -7,7 +7,8 @@ memory. A head has a matrix S, `[keys, values]`, with which a token does
 
 (gated delta rule: S. Yang et al., arXiv:2412.06464; without c, Mamba-2: arXiv:2405.21060). Tokens
 are taken one by one, so a token's result has the same bits in a chunk, alone or beside others. The
-state lies in memory of the row's own, whose address stands behind those of its blocks.
+state of a row lies in memory of its own, whose address stands behind those of its blocks
+(`advance`); of a padded text it is a value of the graph (`read_all`, `step`).
 
 A call's tokens may be drafts, of which some are refused: of `RECENT` tokens or fewer, only the
 first is certain, and the state stays as it was after that one. The others are written down, and the
@@ -44,7 +45,8 @@ from xla_backend.matmul.product import NAN_BYTE
 from xla_backend.matmul.threads import Job
 
 NAME = "recurrence"
-"""Its name in XLA."""
+STEP = "recurrence_step"
+"""Their names in XLA."""
 RECENT = 1 + MAX_DRAFTS
 """The most tokens of a call that may be drafts, with the one before them."""
 
@@ -56,6 +58,10 @@ _LINE = 4 * LANES
 _JOB = Job(
     "lines_at out_at places_at blocks_at groups_at "
     "row_blocks width heads key_heads keys values alternate offset corrects"
+)
+_STEP = Job(
+    "lines_at out_at prompt_at states_at source_at width numbers "
+    "heads key_heads keys values alternate corrects"
 )
 
 
@@ -86,6 +92,12 @@ class Heads(NamedTuple):
         return 2 * self.key_heads * self.keys + self.total * (self.values + 2)
 
     @property
+    def numbers(self) -> int:
+        """Numbers of a state that is a value: what the last token read, `[heads, values]`, then the
+        matrices, in an order that only those who change it know."""
+        return self.total * self.values * (self.keys + 1)
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of a layer in a row's state, a multiple of 64.
 
@@ -97,8 +109,9 @@ class Heads(NamedTuple):
 
 
 def prepare() -> None:
-    """Starts compiling it; see `handler.prepare`."""
+    """Starts compiling both; see `handler.prepare`."""
     handler.prepare(NAME, _module)
+    handler.prepare(STEP, _step_module)
 
 
 def advance(
@@ -138,8 +151,8 @@ def read_all(lines: tf.Tensor, heads: Heads, *, corrects: bool) -> tuple[tf.Tens
     """The same for all tokens of a text that has no memory; see `advance`.
 
     Returns:
-        What they read, `[T, heads.total * heads.values]`, and the state behind them, `[heads, keys,
-        values]`.
+        What they read, `[T, heads.total * heads.values]`, and the state behind them,
+        `[heads.numbers]`.
     """
     # Tokens before it, so that none counts as a draft; and room for the state behind it.
     lines = tf.pad(lines, [[RECENT, heads.keys], [0, 0]])
@@ -147,9 +160,35 @@ def read_all(lines: tf.Tensor, heads: Heads, *, corrects: bool) -> tuple[tf.Tens
     row = tf.where(at < tf.shape(lines)[0] - heads.keys, 0, -1)
     nowhere, begin = tf.zeros([1, 1], tf.int64), tf.zeros([3], tf.int64)
     found = advance(lines, tf.stack([row, at], 1), nowhere, begin, heads, corrects=corrects)
-    parts = [heads.total, heads.values // LANES, heads.keys, LANES]
-    state = tf.transpose(tf.reshape(found[-heads.keys :], parts), [0, 2, 1, 3])
-    return found[RECENT : -heads.keys], tf.reshape(state, [heads.total, heads.keys, heads.values])
+    behind = tf.reshape(found[-heads.keys - 1 :], [heads.numbers])
+    return found[RECENT : -heads.keys], behind
+
+
+def step(
+    lines: tf.Tensor,
+    prompt: tf.Tensor,
+    states: tf.Tensor,
+    source: tf.Tensor,
+    heads: Heads,
+    *,
+    corrects: bool,
+) -> tf.Tensor:
+    """A token each for n texts, whose states are values.
+
+    Args:
+        lines: `[n, heads.line]` float32.
+        prompt, states: `[.., heads.numbers]` float32: behind prompts, and behind new tokens.
+        source: `[n]` int32: which of `states` a token goes on from; below 0, `-1 - source` of
+            `prompt`.
+        heads: sizes.
+        corrects: c.
+
+    Returns:
+        The state behind each, `[n, heads.numbers]`.
+    """
+    handler.wait_until_ready()
+    form = tf.constant([*heads, corrects, heads.numbers], tf.int64)
+    return foreign_calls.call(STEP, [lines, prompt, states, source, form], heads.numbers)
 
 
 def _module(name: str) -> ir.Module:
@@ -191,7 +230,7 @@ class _State:
 
 def _unit(module: ir.Module) -> ir.Function:
     """`unit(job, number)`: a head of the tokens of a row."""
-    take = _take(module)
+    take = _take(module, _JOB)
     builder = Builder(module, "unit", [POINTER, LONG])
     job, number = builder.arguments
     lines_at, out_at, places_at, groups_at = _JOB.get(
@@ -230,7 +269,7 @@ def _unit(module: ir.Module) -> ir.Function:
     with builder.if_then(builder.icmp_unsigned("<", held, position)):
         each = Loop(builder, held, position, 1)
         line = state.recent(each.index)
-        builder.call(take, [job, line, head, columns.index, part, nowhere])
+        builder.call(take, [job, line, head, columns.index, part, part, nowhere])
         each.close()
     each = Loop(builder, long(0), count, 1, [part])
     is_first_draft = builder.icmp_unsigned("==", each.index, certain)
@@ -239,7 +278,7 @@ def _unit(module: ir.Module) -> ir.Function:
     place = builder.select(is_first_draft, copy, each.values[0])
     line = builder.at(lines_at, builder.mul(builder.add(first, each.index), width), FLOAT)
     to = builder.at(out(each.index), columns.index, FLOAT)
-    builder.call(take, [job, line, head, columns.index, place, to])
+    builder.call(take, [job, line, head, columns.index, place, place, to])
     each.close([place])
     columns.close()
     builder.intrinsic("free", machine_code.VOID, [copy])
@@ -248,11 +287,12 @@ def _unit(module: ir.Module) -> ir.Function:
     return builder.function
 
 
-def _take(module: ir.Module) -> ir.Function:
-    """`take(job, line, head, column, part, out)`: a token, of 16 columns of a head's matrix."""
-    builder = Builder(module, "take", [POINTER, POINTER, LONG, LONG, POINTER, POINTER])
-    job, line, head, column, part, out = builder.arguments
-    heads, key_heads, keys, values, alternate, corrects = _JOB.get(
+def _take(module: ir.Module, of: Job) -> ir.Function:
+    """`take(job, line, head, column, before, part, out)`: a token, of 16 columns of a head's
+    matrix, which were at `before`."""
+    builder = Builder(module, "take", [POINTER, POINTER, LONG, LONG, POINTER, POINTER, POINTER])
+    job, line, head, column, before, part, out = builder.arguments
+    heads, key_heads, keys, values, alternate, corrects = of.get(
         builder, job, "heads key_heads keys values alternate corrects"
     )
     all_keys = builder.mul(key_heads, keys)
@@ -276,15 +316,15 @@ def _take(module: ir.Module) -> ir.Function:
         """The sum of lines of the matrix, each times a number; changes them before, if asked."""
         each = Loop(builder, long(0), keys, 4, [ZERO] * 4)
         sums = []
-        for more, before in enumerate(each.values):
+        for more, so_far in enumerate(each.values):
             at = builder.add(each.index, long(more))
-            place = builder.at(part, builder.mul(at, long(_LINE)))
-            numbers = builder.load(place, typ=VECTOR, align=4)
+            place = builder.mul(at, long(_LINE))
+            numbers = builder.load(builder.at(before, place), typ=VECTOR, align=4)
             if change:
                 numbers = builder.fmul(numbers, decay)
                 numbers = builder.multiply_add(number(key, at), added, numbers)
-                builder.store(numbers, place, align=4)
-            sums.append(builder.multiply_add(number(of, at), numbers, before))
+                builder.store(numbers, builder.at(part, place), align=4)
+            sums.append(builder.multiply_add(number(of, at), numbers, so_far))
         a, b, c, d = each.close(sums)
         return builder.fadd(builder.fadd(a, b), builder.fadd(c, d))
 
@@ -350,6 +390,55 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     call.intrinsic("free", machine_code.VOID, [own])
     call.intrinsic("free", machine_code.VOID, [groups_at])
     call.close()
+
+
+def _step_module(name: str) -> ir.Module:
+    """Operands: those of `step`; sizes, and the numbers of a state."""
+    module = ir.Module(name)
+    unit = _step_unit(module)
+    call = Handler(module, name)
+    lines_at, tokens, width = call.operand(0, 2)
+    (prompt_at,), (states_at,), (source_at,), (form,) = map(call.operand, (1, 2, 3, 4))
+    names = "heads key_heads keys values alternate corrects numbers"
+    sizes = {name: call.get(form, LONG, 8 * at) for at, name in enumerate(names.split())}
+    job_values = {"lines_at": lines_at, "out_at": call.result, "prompt_at": prompt_at}
+    job_values |= {"states_at": states_at, "source_at": source_at, "width": width, **sizes}
+    work = call.mul(tokens, sizes["numbers"])
+    is_small = call.icmp_unsigned("<", work, long(_ALONE))
+    _STEP.share(call, unit, job_values, call.mul(tokens, sizes["heads"]), is_small)
+    call.close()
+    return module
+
+
+def _step_unit(module: ir.Module) -> ir.Function:
+    """`unit(job, number)`: a head of a text's token."""
+    take = _take(module, _STEP)
+    builder = Builder(module, "unit", [POINTER, LONG])
+    job, number = builder.arguments
+    lines_at, out_at, prompt_at, states_at, source_at = _STEP.get(
+        builder, job, "lines_at out_at prompt_at states_at source_at", POINTER
+    )
+    width, numbers, heads, keys, values = _STEP.get(builder, job, "width numbers heads keys values")
+    token, head = builder.udiv(number, heads), builder.urem(number, heads)
+    source = builder.get(source_at, WORD, builder.mul(token, long(4)))
+    source = builder.sext(source, LONG)
+    of_prompt = builder.icmp_signed("<", source, long(0))
+    source = builder.select(of_prompt, builder.sub(long(-1), source), source)
+    begin = builder.select(of_prompt, prompt_at, states_at)
+    before = builder.at(begin, builder.mul(source, numbers), FLOAT)
+    behind = builder.at(out_at, builder.mul(token, numbers), FLOAT)
+    line = builder.at(lines_at, builder.mul(token, width), FLOAT)
+    read = builder.at(behind, builder.mul(head, values), FLOAT)
+    # The matrices stand behind what all heads read.
+    at = builder.mul(values, builder.add(heads, builder.mul(head, keys)))
+    columns = Loop(builder, long(0), values, LANES)
+    part = builder.add(at, builder.mul(columns.index, keys))
+    places = [builder.at(begin, part, FLOAT) for begin in (before, behind)]
+    out = builder.at(read, columns.index, FLOAT)
+    builder.call(take, [job, line, head, columns.index, *places, out])
+    columns.close()
+    builder.ret_void()
+    return builder.function
 
 
 def _write_recent(call: Handler, values: dict[str, Value], groups: Value) -> None:

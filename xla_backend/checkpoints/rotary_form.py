@@ -359,6 +359,7 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "lfm3": _lfm3,
     "gpt_oss": _gpt_oss,
     "qwen3_5_text": _qwen35,
+    "qwen3_5_moe_text": _qwen35,
 }
 """The fields that each architecture sets beyond `describe`."""
 
@@ -375,6 +376,12 @@ def _qwen3_experts(config: Any, place: int) -> Gated | Experts:
         shared=shared,
         gates_shared=shared > 0,
     )
+
+
+def _qwen35_experts(config: Any, place: int) -> Experts:
+    shared = config.shared_expert_intermediate_size
+    own = {"shared": shared, "gates_shared": shared > 0}
+    return _experts(config, config.moe_intermediate_size, True, **own)
 
 
 def _granite_experts(config: Any, place: int) -> Gated | Experts:
@@ -424,6 +431,7 @@ def _gemma4_gated(config: Any, place: int) -> Gated:
 _FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
     "qwen2_moe": _qwen3_experts,
     "qwen3_moe": _qwen3_experts,
+    "qwen3_5_moe_text": _qwen35_experts,
     "olmoe": lambda config, place: _experts(
         config, config.intermediate_size, config.norm_topk_prob
     ),
@@ -445,7 +453,8 @@ _FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
 MODEL_TYPES = tuple(_ARCHITECTURES)
 """The values of `model_type` in a config.json that are described here."""
 
-_PARTLY_TURNED = ("phi3", "qwen3_5_text")
+_DELTAS = ("qwen3_5_text", "qwen3_5_moe_text")
+_PARTLY_TURNED = ("phi3", *_DELTAS)
 """Those in which `partial_rotary_factor` means something."""
 
 
@@ -545,7 +554,7 @@ def _mixer(config: Any, place: int) -> AnyMixer:
                 "or more."
             )
         return Convolution(config.conv_L_cache, config.conv_bias)
-    if kind == "linear_attention" and config.model_type in ("qwen3_5_text", "granitemoehybrid"):
+    if kind == "linear_attention" and config.model_type in (*_DELTAS, "granitemoehybrid"):
         return _state(config)
     if kind not in ("sliding_attention", "full_attention"):
         raise ModelUnavailable(
@@ -794,7 +803,7 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Callable[[Any], A
             if isinstance(feed_forward, Experts) and where == "mlp.experts":
                 for number in range(feed_forward.count):
                     rows = itemgetter((number, slice(begin, end)))
-                    yield f"{at}{where}.{number}.{own}{leaf}", rows
+                    yield f"{at}{where}.{number}.{own}.weight", rows
             else:
                 yield f"{at}{where}.{own}{leaf}", itemgetter(slice(begin, end))
 
@@ -975,6 +984,8 @@ the whole, or what lies between two dots of it."""
 _STACKED = {
     "self_attn.qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")),
     "mlp.gate_up_proj": ("mlp", ("gate_proj", "up_proj")),
+    "mlp.experts.gate_up_proj": ("mlp.experts", ("gate_proj", "up_proj")),
+    "mlp.experts.down_proj": ("mlp.experts", ("down_proj",)),
     "shared_mlp.input_linear": ("mlp", ("gate_proj", "up_proj")),
     "shared_mlp.output_linear": ("mlp", ("down_proj",)),
     "block_sparse_moe.input_linear": ("mlp.experts", ("gate_proj", "up_proj")),

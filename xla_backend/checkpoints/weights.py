@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from xla_backend.checkpoints import rotary_form
-from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model
+from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model, mapped
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
@@ -69,6 +69,7 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     },
     "lfm3": {"use_sandwich_norm": True},
     "qwen3_5_text": {"attn_output_gate": True},
+    "qwen3_5_moe_text": {"attn_output_gate": True},
 }
 
 _IMAGE_MODELS = (
@@ -82,6 +83,7 @@ _IMAGE_MODELS = (
     "llava_next",
     "mistral3",
     "qwen3_5",
+    "qwen3_5_moe",
     "smolvlm",
 )
 """Models of images and text, which read text alone as their text model would. That has a config of
@@ -478,23 +480,22 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
             if len(start) < 8 or length > size - 8:
                 raise _damaged(path, f"it ends after {size} bytes, inside its header")
             header = json.loads(file.read(length))
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise _damaged(path, "its header is not JSON") from error
-    data = np.frombuffer(mapped, np.uint8)[8 + length :]
     tensors = {}
     try:
         for name, entry in header.items():
             if name == "__metadata__":
                 continue
             begin, end = entry["data_offsets"]
-            if end > len(data):
+            if end > size - 8 - length:
                 raise _damaged(
                     path, f"it should have {8 + length + end} bytes and ends after {size}"
                 )
-            stored = data[begin:end]
+            stored = mapped.part(data, 8 + length + begin, end - begin)
             if entry["dtype"] in _STORED_DTYPES:
                 tensor = stored.view(_STORED_DTYPES[entry["dtype"]])
             else:
@@ -606,6 +607,8 @@ _SIZES = {
         "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
         "max_position_embeddings vocab_size".split(),
     ),
+    "qwen3_5_moe_text": "hidden_size moe_intermediate_size num_hidden_layers num_attention_heads "
+    "num_key_value_heads max_position_embeddings vocab_size".split(),
 }
 
 

@@ -247,12 +247,18 @@ def rounded(matrix: np.ndarray) -> Blocks:
     The largest number of each block determines its scale.
     """
     outputs, inputs = matrix.shape
-    groups = matrix.astype(np.float32).reshape(outputs, inputs // GROUP, GROUP)
-    # Rounded up, so that no number needs more than 127 with the scale as float16.
-    scales = (np.abs(groups).max(axis=2) / 127 * (1 + 2**-10)).astype(np.float16)
-    divisors = np.where(scales == 0, 1, scales).astype(np.float32)
-    values = np.rint(groups / divisors[:, :, None]).clip(-127, 127).astype(np.int8)
-    raw = np.concatenate([scales[:, :, None].view(np.uint8), values.view(np.uint8)], axis=2)
+    raw = np.empty((outputs, inputs // GROUP, 2 + GROUP), np.uint8)
+    # A part at a time, because float32 takes several times the memory of the result.
+    rows = max(1, 2**20 // inputs)
+    for start in range(0, outputs, rows):
+        part = slice(start, start + rows)
+        groups = matrix[part].astype(np.float32).reshape(-1, inputs // GROUP, GROUP)
+        # Rounded up, so that no number needs more than 127 with the scale as float16.
+        scales = (np.abs(groups).max(axis=2) / 127 * (1 + 2**-10)).astype(np.float16)
+        divisors = np.where(scales == 0, 1, scales).astype(np.float32)
+        values = np.rint(groups / divisors[:, :, None]).clip(-127, 127)
+        raw[part, :, :2] = scales[:, :, None].view(np.uint8)
+        raw[part, :, 2:] = values.astype(np.int8).view(np.uint8)
     return Blocks("Q8_0", raw.reshape(outputs, -1))
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from xla_backend.attention import recurrence
-from xla_backend.attention.recurrence import RECENT, Heads
+from xla_backend.attention.recurrence import LANES, RECENT, Heads
 from xla_backend.model.families.mixers import DeltaRule, Linear, State, Taps
 
 ROWS, LENGTH = 3, 60
@@ -99,18 +99,36 @@ def test_a_token_reads_what_all_before_it_have_written(heads: Heads, corrects: b
 
 @KINDS
 def test_a_text_without_memory_is_read_alike(heads: Heads, corrects: bool) -> None:
+    """At once, and its last tokens one by one, from the states of other texts and by XLA alone."""
     rows = Rows(heads, corrects=corrects)
     in_memory = rows.check(tokens(0, 0, LENGTH))
+    nothing = SimpleNamespace(corrects=corrects)
+    state = State(*cast("tuple[Linear, Taps, DeltaRule, Linear]", [nothing] * 4), heads)
 
-    def read(lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def read(lines: tf.Tensor) -> tuple[tf.Tensor, ...]:
         by_code = recurrence.read_all(lines, heads, corrects=corrects)
-        nothing = SimpleNamespace(corrects=corrects)
-        state = State(*cast("tuple[Linear, Taps, DeltaRule, Linear]", [nothing] * 4), heads)
         return *by_code, *state.read_all(lines)
 
-    compiled = tf.function(read, jit_compile=True, autograph=False)
+    def step(lines: tf.Tensor, behind: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
+        return recurrence.step(lines, behind[:1], behind, source, heads, corrects=corrects)
+
+    read, step = (tf.function(f, jit_compile=True, autograph=False) for f in (read, step))
+    columns = heads.total * heads.values
     for length in (1, RECENT, LENGTH):
-        found, state, by_xla, other_state = compiled(rows.lines[0, :length])
+        found, behind, by_xla, other_behind = read(rows.lines[0, :length])
         np.testing.assert_array_equal(found, in_memory[:length])
+        np.testing.assert_array_equal(behind[:columns], found[-1])
         np.testing.assert_allclose(by_xla, found, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(other_state[0], state, rtol=0, atol=1e-5)
+        matrices = tf.reshape(behind[columns:], [heads.total, -1, heads.keys, LANES])
+        matrices = tf.transpose(matrices, [0, 2, 1, 3])
+        np.testing.assert_allclose(
+            other_behind, [*found[-1], *tf.reshape(matrices, [-1])], rtol=0, atol=1e-5
+        )
+
+    text, other = (read(rows.lines[row, : LENGTH - 2])[1] for row in (0, 1))
+    lines = rows.lines[:, LENGTH - 2 :].transpose(1, 0, 2)
+    first = step(lines[0, [0, 1, 0]], tf.stack([text, other]), np.array([0, 1, -1], np.int32))
+    second = step(lines[1, [1, 0]], first, np.array([1, -1], np.int32))
+    np.testing.assert_array_equal(first[::2, :columns], in_memory[[-2, -2]])
+    np.testing.assert_array_equal(second[1, :columns], in_memory[-1])
+    np.testing.assert_allclose(second[0, :columns], rows.expected[1, -1], rtol=0, atol=1e-5)

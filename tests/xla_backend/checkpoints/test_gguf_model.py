@@ -101,7 +101,9 @@ def test_config_values_are_those_of_a_hub_folder(architecture: str, tmp_path: Pa
         expected["rope_parameters"] = values["rope_parameters"] | yarn
     if architecture == "phi3":
         expected["rope_parameters"] |= {"partial_rotary_factor": 1.0}
-    if architecture == "qwen35":
+    if architecture == "qwen35moe":
+        expected |= {"num_experts": expected.pop("num_local_experts")}
+    if architecture.startswith("qwen35"):
         expected["rope_parameters"] |= {"partial_rotary_factor": 0.25}
         expected["layer_types"] = ["linear_attention", "full_attention", "linear_attention"]
         sizes = {"num_key_heads": 2, "num_value_heads": 4, "key_head_dim": 8, "value_head_dim": 16}
@@ -344,7 +346,7 @@ def test_the_weights_are_those_before_the_conversion(architecture: str, tmp_path
             parts = "qkv" if "qkv_proj" in name else ("gate", "up")
             own = [re.sub("qkv|gate_up", part, name) for part in parts]
             found[name] = np.concatenate([found.pop(part) for part in own])
-    if architecture == "qwen35":  # of each head first the query, then its gates
+    if architecture.startswith("qwen35"):  # of each head first the query, then its gates
         at = "model.layers.1.self_attn."
         both = [found.pop(f"{at}{x}_proj.weight").reshape(HEADS, HEAD_SIZE, -1) for x in "qg"]
         found[f"{at}q_proj.weight"] = np.hstack(both).reshape(-1, both[0].shape[-1])

@@ -1,5 +1,6 @@
 """Products of rows and weights in every format, against NumPy over the same numbers."""
 
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -221,6 +222,16 @@ def test_rounding_to_eight_bits_errs_by_half_a_step() -> None:
     steps = np.repeat(found.parts().halves[:, :, 0].astype(np.float32), 32, axis=1)
     assert (abs(found.dequantized() - numbers) <= 0.51 * steps + 1e-9).all()
     assert (found.dequantized()[3, 32:64] == 0).all()
+
+
+def test_rounding_takes_little_memory_besides_its_result() -> None:
+    numbers = np.tile(GENERATOR.standard_normal((3, 2048)).astype(np.float16), (1000, 1))
+    tracemalloc.start()
+    found = rounded(numbers)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_array_equal(found.raw, np.tile(rounded(numbers[:3]).raw, (1000, 1)))
+    assert peak < found.raw.nbytes + 20 * 2**20
 
 
 def test_neighbours_in_one_format_are_stacked_as_they_are() -> None:

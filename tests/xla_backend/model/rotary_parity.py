@@ -274,9 +274,16 @@ FORMS: dict[str, dict[str, Any]] = {
     "Qwen3.5": {
         "model_type": "qwen3_5_text",
         "image_model": "qwen3_5",
-        "seed": 1,  # with another a text ends at once
+        "seed": 1,  # with others a text ends at once
         "num_hidden_layers": 4,
         "layer_types": [*["linear_attention"] * 2, "full_attention", "linear_attention"],
+    },
+    "Qwen3.5 experts": {
+        "model_type": "qwen3_5_moe_text",
+        "image_model": "qwen3_5_moe",
+        "seed": 1,
+        "num_hidden_layers": 3,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
     },
     "GPT-OSS": {
         "model_type": "gpt_oss",

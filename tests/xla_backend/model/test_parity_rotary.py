@@ -62,7 +62,7 @@ LIKE_OTHERS = {
     *("Llama 3", "Llama YaRN", "Qwen2", "Qwen3", "SmolLM3", "Granite", "Phi-3", "OLMo 2", "OLMo 3"),
     *("Phi-3 beyond its first context", "Qwen3 experts", "Granite experts", "Granite 4"),
     *("Granite 4 experts", "Granite shared experts", "Qwen2 experts", "Falcon-H1 norms"),
-    *("LFM2", "LFM2 experts"),
+    *("LFM2", "LFM2 experts", "Qwen3.5 experts"),
 }
 """Forms without a kind of layer that padded functions and rows of the pool each have code of their
 own for but other forms lack; a release sees padded functions of these, too."""

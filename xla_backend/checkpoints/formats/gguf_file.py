@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 import ml_dtypes
 import numpy as np
 
+from xla_backend.checkpoints.formats import mapped
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
 from xla_backend.matmul.blocks import FORMATS, Blocks, Weights
@@ -236,7 +236,9 @@ class GGUFFile:
         kind = _kind_of(stored)
         if not as_stored or kind not in {*FORMATS, *_SIXTEEN_BITS}:
             return [*self.read(name).reshape(-1, rows, columns)]
-        raw = self._raw(stored).reshape(math.prod(stored.shape[:-2]), rows, -1)
+        raw = mapped.part(self._data, stored.start, stored.size).reshape(
+            math.prod(stored.shape[:-2]), rows, -1
+        )
         if kind in _SIXTEEN_BITS:
             return [*raw.view(_SIXTEEN_BITS[kind])]
         return [Blocks(kind, matrix) for matrix in raw]
@@ -251,7 +253,7 @@ class GGUFFile:
 
         stored = self._stored[name]
         kind = GGMLQuantizationType(stored.kind)
-        raw = self._raw(stored)
+        raw = mapped.part(self._data, stored.start, stored.size)
         if kind is GGMLQuantizationType.F32:
             return raw.view("<f4").reshape(stored.shape)
         columns = stored.shape[-1]
@@ -270,15 +272,6 @@ class GGUFFile:
                 "conversion in Q4_K_M, Q8_0, F16 or BF16, for example."
             ) from error
         return tensor.reshape(stored.shape)
-
-    def _raw(self, stored: _Stored) -> np.ndarray:
-        """A tensor's bytes; their pages are freed with the array."""
-        raw = np.frombuffer(self._data, np.uint8, stored.size, stored.start)
-        first = -(-stored.start // mmap.PAGESIZE) * mmap.PAGESIZE
-        length = stored.start + stored.size - first
-        if length > 0 and hasattr(mmap, "MADV_DONTNEED"):
-            weakref.finalize(raw, self._data.madvise, mmap.MADV_DONTNEED, first, length)
-        return raw
 
     def _read_tensors(self, count: int) -> dict[str, _Stored]:
         found: dict[str, tuple[tuple[int, ...], int, int]] = {}

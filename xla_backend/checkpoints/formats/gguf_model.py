@@ -42,15 +42,17 @@ MODEL_TYPES = {
     "lfm2moe": "lfm2_moe",
     "gpt-oss": "gpt_oss",
     "qwen35": "qwen3_5_text",
+    "qwen35moe": "qwen3_5_moe_text",
 }
 """Hugging Face's names of the architectures, by llama.cpp's."""
 
 # llama.cpp rotates neighbouring pairs where these rotate a head's halves, so it reorders q and k.
 _PERMUTED = ("llama", "granite", "smollm3", "mistral3", "granitemoe", "granitehybrid")
 
-_PARTLY_TURNED = ("phi3", "qwen35")
+_DELTAS, _ONLY_EXPERTS = ("qwen35", "qwen35moe"), ("qwen3moe", "qwen35moe")
+_PARTLY_TURNED = ("phi3", *_DELTAS)
 # llama.cpp has already added the 1 of these norms.
-_OFFSET_NORMS = ("gemma2", "gemma3", "qwen35")
+_OFFSET_NORMS = ("gemma2", "gemma3", *_DELTAS)
 _GEMMAS, _LFMS = ("gemma2", "gemma3"), ("lfm2", "lfm2moe")
 _GRANITES, _MAMBAS = ("granite", "granitemoe", "granitehybrid"), ("granitehybrid", "falcon-h1")
 _SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "gemma4": 6, "olmo2": 4}
@@ -112,6 +114,18 @@ _MAMBA_NAMES = _SHARED_NAMES | {
     "ssm_a": "mamba.A_log",
     "ssm_d": "mamba.D",
 }
+_DELTA_NAMES = {
+    "post_attention_norm": "post_attention_layernorm",
+    "attn_qkv": "linear_attn.in_proj_qkv",
+    "attn_gate": "linear_attn.in_proj_z",
+    "ssm_alpha": "linear_attn.in_proj_a",
+    "ssm_beta": "linear_attn.in_proj_b",
+    "ssm_conv1d": "linear_attn.conv1d",
+    "ssm_norm": "linear_attn.norm.weight",
+    "ssm_out": "linear_attn.out_proj",
+    "ssm_dt": "linear_attn.dt_bias",
+    "ssm_a": "linear_attn.A_log",
+}
 _VECTORS = ("ssm_a", "ssm_d", "ssm_dt", "ssm_norm")
 """Whose names here are whole, and which have a further axis in some files."""
 _BLOCK_NAMES_OF = {
@@ -125,19 +139,7 @@ _BLOCK_NAMES_OF = {
         "layer_output_scale": "layer_scale",
     },
     **dict.fromkeys(_LFMS, _CONVOLUTION_NAMES),
-    "qwen35": _BLOCK_NAMES
-    | {
-        "post_attention_norm": "post_attention_layernorm",
-        "attn_qkv": "linear_attn.in_proj_qkv",
-        "attn_gate": "linear_attn.in_proj_z",
-        "ssm_alpha": "linear_attn.in_proj_a",
-        "ssm_beta": "linear_attn.in_proj_b",
-        "ssm_conv1d": "linear_attn.conv1d",
-        "ssm_norm": "linear_attn.norm.weight",
-        "ssm_out": "linear_attn.out_proj",
-        "ssm_dt": "linear_attn.dt_bias",
-        "ssm_a": "linear_attn.A_log",
-    },
+    **dict.fromkeys(_DELTAS, _SHARED_NAMES | _DELTA_NAMES),
     **dict.fromkeys(("qwen2moe", "granitemoe"), _SHARED_NAMES),
     **dict.fromkeys(_MAMBAS, _MAMBA_NAMES),
     "gpt-oss": _BLOCK_NAMES | {"post_attention_norm": "post_attention_layernorm"},
@@ -192,7 +194,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         "hidden_size": width,
         "intermediate_size": widths[0]
         if widths
-        else size("feed_forward_length", 1 if architecture == "qwen3moe" else None),
+        else size("feed_forward_length", 1 if architecture in _ONLY_EXPERTS else None),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": _kv_heads(file, architecture, heads),
@@ -227,14 +229,14 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
     if count := file.optional(f"{architecture}.expert_count", int):
         inner = size("expert_feed_forward_length", values["intermediate_size"])
         shared = file.value(f"{architecture}.expert_shared_feed_forward_length", int, 0)
-        has_own_width = architecture in ("qwen2moe", "qwen3moe", "lfm2moe")
+        has_own_width = architecture in ("qwen2moe", "lfm2moe", *_ONLY_EXPERTS)
         values |= {
             "num_local_experts": count,
             "num_experts_per_tok": size("expert_used_count"),
             "norm_topk_prob": has_own_width and architecture != "qwen2moe",  # which no file says
             "moe_intermediate_size" if has_own_width else "intermediate_size": inner,
         }
-        if architecture == "qwen2moe":
+        if architecture in ("qwen2moe", "qwen35moe"):
             values["num_experts"] = values.pop("num_local_experts")
             values["shared_expert_intermediate_size"] = shared
         elif architecture in _GRANITES and shared:
@@ -307,8 +309,9 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
             "mamba_expand": inner // width,
             "position_embedding_type": "rope" if has_positions else "nope",
         }
-    if architecture == "qwen35":
-        further = file.value("qwen35.nextn_predict_layers", int, 0)  # which guess drafts
+    if architecture in _DELTAS:
+        # Further layers guess drafts.
+        further = file.value(f"{architecture}.nextn_predict_layers", int, 0)
         values["num_hidden_layers"] = layers = layers - further
         heads = size("ssm.time_step_rank")
         values |= {
@@ -399,7 +402,7 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
             stem, leaf = name, "weight"
         at, _, part = stem.rpartition(".")
         layer = name.removeprefix("blk.").partition(".")[0]
-        if architecture == "qwen35" and layer.isdecimal() and int(layer) >= layers:
+        if architecture in _DELTAS and layer.isdecimal() and int(layer) >= layers:
             continue
         if part in _VECTORS:
             vector = file.read(name).reshape(-1)  # ssm_a is -exp(A_log)

@@ -524,8 +524,7 @@ class State(NamedTuple):
     def empty(self, batch_size: int, num_beams: int, length: int) -> Recurrent:
         """See `Mixer.empty`."""
         inputs = tf.zeros([batch_size, length, num_beams, self.taps.weights.shape[1]])
-        numbers = self.heads.total * self.heads.keys * self.heads.values
-        return Recurrent(inputs, tf.zeros([batch_size, 1, num_beams, numbers]))
+        return Recurrent(inputs, tf.zeros([batch_size, 1, num_beams, self.heads.numbers]))
 
     def prefill(
         self, x: tf.Tensor, rotation: None, mask: CausalMask, source: Any, only_last: bool
@@ -536,14 +535,13 @@ class State(NamedTuple):
         of = self.heads
         # Padding leaves a state of zeros.
         lines = mask.without_padding(self.rule.lines(mixed, factors, of))
-
         if handler.is_possible():
             read, state = recurrence.read_all(lines, of, corrects=self.rule.corrects)
         else:
             read, state = self.read_all(lines)
         if only_last:
             read, lines, gate = read[-1, None], lines[-1, None], gate[-1, None]
-        return self._finish(read, lines, gate), Recurrent(last, tf.reshape(state, [1, -1]))
+        return self._finish(read, lines, gate), Recurrent(last, state[None])
 
     def read_all(self, lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """`recurrence.read_all` by XLA alone."""
@@ -552,13 +550,13 @@ class State(NamedTuple):
         def take(
             at: tf.Tensor, state: tf.Tensor, read: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            state, now = self._taken(state, blocks.row(lines, at))
+            state = self._taken(state, blocks.row(lines, at))
+            now = state[:, : of.total * of.values]
             return at + 1, state, blocks.dynamic_update_slice(read, now, tf.stack([at, 0]))
 
-        state = tf.zeros([1, of.total, of.keys, of.values])
-        read = tf.zeros([length, of.total * of.values])
+        state, read = tf.zeros([1, of.numbers]), tf.zeros([length, of.total * of.values])
         _, state, read = tf.while_loop(lambda at, *_: at < length, take, (0, state, read))
-        return read, state
+        return read, state[0]
 
     def run(
         self,
@@ -589,20 +587,26 @@ class State(NamedTuple):
         """See `Mixer.step`; `visible` as in `Convolution.step`."""
         given, gate, factors = self._inputs(x)
         mixed = self.taps.step(given, prompt.inputs, cached.inputs, visible)
-        index, of = visible[0], self.heads
-        before = _own(cached.state[:, 0], index - 1, visible)
-        before = tf.where(index > 0, before, prompt.state[None])
-        before = tf.reshape(before, [-1, of.total, of.keys, of.values])
-        lines = self.rule.lines(mixed, factors, of)
-        state, read = self._taken(before, lines)
-        current = (_by_beam(y, cached.inputs) for y in (given, tf.reshape(state, [x.shape[0], -1])))
+        lines, of = self.rule.lines(mixed, factors, self.heads), self.heads
+        states = tf.reshape(cached.state, [-1, of.numbers])
+        source = _states_before(visible, *cached.state.shape[:3:2])
+        if handler.is_possible():
+            corrects = self.rule.corrects
+            state = recurrence.step(lines, prompt.state, states, source, of, corrects=corrects)
+        else:
+            # What comes before new tokens is in front of them.
+            every, first = tf.concat([prompt.state, states], axis=0), prompt.state.shape[0]
+            before = tf.where(source < 0, -1 - source, first + source)
+            state = self._taken(tf.gather(every, before), lines)
+        read = state[:, : of.total * of.values]
+        current = (_by_beam(y, cached.inputs) for y in (given, state))
         return self._finish(read, lines, gate), Recurrent(*current)
 
     def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         return self.rule.split(self.into(x), self.taps.weights.shape[1], self.heads)
 
-    def _taken(self, state: tf.Tensor, lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """A token each for states, `[n, heads, keys, values]`, and what it reads."""
+    def _taken(self, before: tf.Tensor, lines: tf.Tensor) -> tf.Tensor:
+        """A token each for states, `[n, heads.numbers]`, by XLA alone."""
         of = self.heads
         sizes = [of.key_heads * of.keys] * 2 + [of.total * of.values, of.total, of.total]
         q, k, v, decay, share = tf.split(lines, sizes, axis=-1)
@@ -610,13 +614,15 @@ class State(NamedTuple):
         q, k = (
             tf.gather(tf.reshape(y, [-1, of.key_heads, of.keys, 1]), keys, axis=1) for y in (q, k)
         )
-        state *= decay[..., None, None]
+        matrices = before[:, of.total * of.values :]
+        state = tf.reshape(matrices, [-1, of.total, of.keys, of.values]) * decay[..., None, None]
         change = tf.reshape(v, [-1, of.total, of.values])
         if self.rule.corrects:
             change -= tf.reduce_sum(state * k, axis=2)
         state += k * (change * share[..., None])[:, :, None]
         read = tf.reduce_sum(state * q, axis=2)
-        return state, tf.reshape(read, [-1, of.total * of.values])
+        count = tf.shape(before)[0]
+        return tf.concat([tf.reshape(y, [count, -1]) for y in (read, state)], axis=-1)
 
     def _finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
         """`[positions, heads * values] -> [positions, E]`."""
@@ -712,6 +718,20 @@ def _own(of_beams: tf.Tensor, at: tf.Tensor, visible: tuple[tf.Tensor, tf.Tensor
     columns = tf.maximum(at, 0) * num_beams + tf.range(num_beams)
     is_own = tf.gather(visible[1], columns, axis=2) == 0.0
     return tf.reduce_sum(tf.where(is_own[..., None], of_beams[None], 0.0), axis=2)
+
+
+def _states_before(
+    visible: tuple[tf.Tensor, tf.Tensor], batch_size: int, num_beams: int
+) -> tf.Tensor:
+    """The `source` of `recurrence.step`, `[K * B]`, of states `[B * K, ..]`."""
+    index, bias = visible
+    own, texts = tf.constant(0), tf.range(batch_size)[None]
+    if num_beams > 1:
+        beams = tf.range(num_beams)
+        columns = tf.maximum(index - 1, 0) * num_beams + beams
+        own = tf.reduce_sum(tf.where(tf.gather(bias, columns, axis=2) == 0.0, beams, 0), axis=2)
+    source = tf.where(index > 0, texts * num_beams + own, -1 - texts)
+    return tf.reshape(tf.broadcast_to(source, [num_beams, batch_size]), [-1])
 
 
 def _by_beam(x: tf.Tensor, cached: tf.Tensor) -> tf.Tensor:
