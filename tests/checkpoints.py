@@ -31,13 +31,7 @@ flew up, and brought it down. Then they went home and were happy ever after. Tur
 light in the kitchen. Set a timer for seven minutes. 0123456789 naïve café — Ünïcödé.
 """
 
-GPT2_124M = {
-    "vocab_size": 50257,
-    "n_positions": 1024,
-    "n_embd": 768,
-    "n_layer": 12,
-    "n_head": 12,
-}
+GPT2_124M = {"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
 """Config values of `gpt2()` for the shape of the smallest published GPT-2."""
 
 
@@ -632,12 +626,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "shared_intermediate_size": 32,
     },
     "qwen2_moe": _QWEN_EXPERTS,
-    "falcon_h1": {
-        "mamba_d_ssm": 64,
-        "mamba_n_heads": 4,
-        "mamba_n_groups": 2,
-        "mamba_d_state": 12,
-    },
+    "falcon_h1": {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 12},
     "granitemoehybrid": {
         "layer_types": ["attention", "attention"],
         "position_embedding_type": "rope",

@@ -145,9 +145,7 @@ NAMES = sorted({"tools", *(name for kind in KINDS for name in kind.model_fields)
 @given(
     st.sampled_from(KINDS),
     st.dictionaries(
-        st.sampled_from(NAMES),
-        VALUES | st.just([{"role": "user", "content": "Hello"}]),
-        max_size=9,
+        st.sampled_from(NAMES), VALUES | st.just([{"role": "user", "content": "Hello"}]), max_size=9
     ),
 )
 @example(ResponseRequest, {"input": [{"type": []}, {"role": 5}], "text": {"format": 5}})

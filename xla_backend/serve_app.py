@@ -24,21 +24,13 @@ def app(settings: ServeSettings) -> Application:
             "target_ongoing_requests": settings.target_ongoing,
         },
         max_ongoing_requests=settings.max_ongoing,
-        request_router_config={
-            "request_router_class": "xla_backend.serving.router.SessionRouter",
-        },
+        request_router_config={"request_router_class": "xla_backend.serving.router.SessionRouter"},
         ray_actor_options={"num_cpus": settings.cores},
         health_check_period_s=5,
         logging_config={"enable_access_log": False},  # the ingress has logged the request
     )(Replica).bind(
-        settings.models,
-        settings.store,
-        settings.weights,
-        settings.cores,
-        settings.memory_limit,
+        settings.models, settings.store, settings.weights, settings.cores, settings.memory_limit
     )
     return serve.deployment(
-        name="Ingress",
-        max_ongoing_requests=AT_ONCE,
-        ray_actor_options={"num_cpus": 0},
+        name="Ingress", max_ongoing_requests=AT_ONCE, ray_actor_options={"num_cpus": 0}
     )(Ingress).bind(engines, settings.models, settings.weights)

@@ -77,11 +77,7 @@ _FINAL = """([button, final]) => new Promise((resolve) => {
   document.querySelector(button).click();
 })"""
 # Address, field, and what `_FINAL` is given.
-_PLAYGROUND = (
-    "playground",
-    "#prompt",
-    ["#generate", "#report .report:not(.busy)"],
-)
+_PLAYGROUND = ("playground", "#prompt", ["#generate", "#report .report:not(.busy)"])
 _CHAT = ("chat", "#chat_text", ["#chat_send", "#chat .chat-line:not(.busy)"])
 
 

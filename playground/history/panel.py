@@ -82,10 +82,7 @@ class HistoryPanel:
         for shown in (self.table, self.pinned):
             shown.select(self._pin, runs, changed, **ui.QUIET)
         self.table.retry(
-            self._rerun,
-            runs,
-            [self.notice, self._press, *request.outputs],
-            **ui.QUIET,
+            self._rerun, runs, [self.notice, self._press, *request.outputs], **ui.QUIET
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
         self.upload.upload(self._import, [self.upload, runs], changed, **ui.QUIET)
         for button, export, name, kind in (

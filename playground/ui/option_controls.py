@@ -28,11 +28,7 @@ _NAMED = re.compile(
 _ESCAPED = re.compile(r"\\([n\\])")
 SAMPLING_ONLY = tuple(name for name in NAMES if OPTIONS[name].needs == "sampling")
 BEAMS_ONLY = tuple(name for name in NAMES if OPTIONS[name].needs == "beams")
-_NEEDS = {
-    "": "",
-    "sampling": " Needs temperature above 0.",
-    "beams": " Needs 2 beams or more.",
-}
+_NEEDS = {"": "", "sampling": " Needs temperature above 0.", "beams": " Needs 2 beams or more."}
 _IDS = {"stop": "stop_strings"}  # "stop" is the id of the button
 IN_SIGHT = ("max_new_tokens", "num_beams", "temperature")
 """Options that are not folded on every tab."""

@@ -96,10 +96,7 @@ def test_health_says_what_runs(app: App) -> None:
 
 
 def test_both_apis_chat_alike(app: App, client: Client, of_openai: openai.OpenAI) -> None:
-    talk = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Where is it?"},
-    ]
+    talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is it?"}]
     asked: dict[str, Any] = {"model": app.talker, "messages": talk, "max_tokens": 12}
     options = {"temperature": 0.8, "seed": 5}
     whole: Any = of_openai.chat.completions.create(**asked, **options)

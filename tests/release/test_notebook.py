@@ -194,11 +194,7 @@ def run_setup(folder: Path, repository: str) -> subprocess.CompletedProcess[str]
     code = f"{first}\n{source_of('setup')}\nimport xla_backend\nprint(xla_backend.__file__)\n"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True
     )
 
 

@@ -20,13 +20,7 @@ LEAST = -87.0
 _LN2 = (0.693359375, -2.12194440e-4)
 """The first part has 9 bits, so its products with whole numbers are exact."""
 # exp(r) = 1 + r + r^2 P(r) with a relative error below 5e-9, that is 0.07 of half a last bit.
-_COEFFICIENTS = (
-    0.49999994,
-    0.1666652,
-    0.0416684,
-    0.00836885,
-    0.001381432,
-)
+_COEFFICIENTS = (0.49999994, 0.1666652, 0.0416684, 0.00836885, 0.001381432)
 _WORDS = ir.VectorType(WORD, LANES)
 
 

@@ -223,10 +223,7 @@ def load_model(files: ModelFiles) -> Any:
 
     from xla_backend.checkpoints.weights import read_weights
 
-    of_family = {
-        "decoder-only": TFAutoModelForCausalLM,
-        "encoder-decoder": TFAutoModelForSeq2SeqLM,
-    }
+    of_family = {"decoder-only": TFAutoModelForCausalLM, "encoder-decoder": TFAutoModelForSeq2SeqLM}
     model = of_family[files.info.family].from_config(files.config)
     model.build_in_name_scope()
     _, loading_info = load_pytorch_state_dict_in_tf2_model(

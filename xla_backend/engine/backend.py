@@ -28,15 +28,8 @@ from xla_backend.engine.transcription import Hearing, WindowStream
 from xla_backend.engine.warm_up import WarmUp
 from xla_backend.interface.backend import AnyBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
-from xla_backend.interface.function_comparison import (
-    FunctionComparison,
-    FunctionRequest,
-    StoredKey,
-)
-from xla_backend.interface.options import (
-    DEFAULT_OPTIONS,
-    GenerationOptions,
-)
+from xla_backend.interface.function_comparison import FunctionComparison, FunctionRequest, StoredKey
+from xla_backend.interface.options import DEFAULT_OPTIONS, GenerationOptions
 from xla_backend.interface.prompt import question
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import (

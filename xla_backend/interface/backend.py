@@ -13,11 +13,7 @@ from typing import Any, Protocol, TypeVar
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.decisions import Decisions, Question
 from xla_backend.interface.errors import EngineStopped
-from xla_backend.interface.function_comparison import (
-    FunctionComparison,
-    FunctionRequest,
-    StoredKey,
-)
+from xla_backend.interface.function_comparison import FunctionComparison, FunctionRequest, StoredKey
 from xla_backend.interface.options import DEFAULT_OPTIONS, AudioInput, GenerationOptions
 from xla_backend.interface.prompt import Prompt
 from xla_backend.interface.requests import SpeechRequest, TextRequest

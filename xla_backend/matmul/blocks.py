@@ -122,9 +122,7 @@ FORMATS = {
     ),
     "IQ4_NL": Format(32, 18, (Plane(4, 2, 16),), table=_NOT_LINEAR),
     "IQ4_XS": Format(
-        *(256, 136, (Plane(4, 8, 16),)),
-        factors=_four_and_two_bits_less_32,
-        table=_NOT_LINEAR,
+        *(256, 136, (Plane(4, 8, 16),)), factors=_four_and_two_bits_less_32, table=_NOT_LINEAR
     ),
     "MXFP4": Format(32, 17, (Plane(4, 1, 16),), table=_FOUR_BIT_FLOATS, is_power=True),
     # As Transformers has it: neighbours share a byte.

@@ -14,13 +14,7 @@ from dataclasses import dataclass
 
 from xla_backend.compilation.naming import Part
 from xla_backend.interface.buckets import CacheKey, positions
-from xla_backend.interface.results import (
-    CacheEntry,
-    CacheOutcome,
-    KeyHistory,
-    Prediction,
-    RowRun,
-)
+from xla_backend.interface.results import CacheEntry, CacheOutcome, KeyHistory, Prediction, RowRun
 
 # Reuse wastes work on padding, not on tokens: decoding stops at the request's limit. The bounds
 # keep the waste below the cost of any compile.

@@ -17,14 +17,7 @@ import tensorflow as tf
 from xla_backend.checkpoints.models import Registry
 from xla_backend.child_process.child_side import first_line
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.retracing.question import (
-    WEIGHTED,
-    Argument,
-    Attempt,
-    Change,
-    Findings,
-    Question,
-)
+from xla_backend.retracing.question import WEIGHTED, Argument, Attempt, Change, Findings, Question
 
 Values = Mapping[str, Any]
 MODEL = "gpt2-stories"

@@ -318,10 +318,7 @@ class ChatTab:
         is_linked = query.get("tab") == CHAT and not is_reload
         models = [model for model in self._page.models() if model.is_instruct]
         link = read(query if is_linked else {}, models, self.controls.ranges)
-        updates: ui.Updates = {
-            self.link_notice: ui.notice(link.problem("link")),
-            self._salt: salt,
-        }
+        updates: ui.Updates = {self.link_notice: ui.notice(link.problem("link")), self._salt: salt}
         if not link.is_empty:
             said = link.settings
             model = said.get("model", models[0].name)

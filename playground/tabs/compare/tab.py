@@ -30,11 +30,7 @@ from playground.ui.quantities import about, elapsed
 from playground.ui.report_parts import queued
 from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelUnavailable
 from xla_backend.baselines import overlay
-from xla_backend.baselines.comparison import (
-    CACHED_CALLS,
-    MAX_CACHED_CALLS,
-    Baseline,
-)
+from xla_backend.baselines.comparison import CACHED_CALLS, MAX_CACHED_CALLS, Baseline
 from xla_backend.interface.results import KeyHistory
 
 # Gradio adds an invisible component to the page when it is first shown, but only at the first such
@@ -169,14 +165,7 @@ class CompareTab:
         begin.then(
             self._run,
             None,
-            [
-                self.ways,
-                self.values,
-                self.variants,
-                self.notice,
-                self.compare,
-                self.cancel,
-            ],
+            [self.ways, self.values, self.variants, self.notice, self.compare, self.cancel],
             **ui.FOLLOWING,
             **self._page.alone,
         ).then(self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST)

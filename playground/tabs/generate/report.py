@@ -71,8 +71,7 @@ def empty_story(family: Family = CONTINUING) -> h.Node:
     said = f"The {family.output} appears here, word by word."
     return h.div(".story", role="region", aria_label="Generated text")[
         h.div(".story-text")[
-            h.span(".story-prompt")[said, "\nEarlier ones: "],
-            h.a(href="?tab=runs")["Your runs"],
+            h.span(".story-prompt")[said, "\nEarlier ones: "], h.a(href="?tab=runs")["Your runs"]
         ]
     ]
 

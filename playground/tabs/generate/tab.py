@@ -161,8 +161,7 @@ class PlaygroundTab:
         form, fields = self.view_code.form, self.fields
         changes = [field.change for field in fields.inputs]
         inputs = sorted(
-            [self.followed, fields.linked_model, form, *fields.inputs],
-            key=lambda each: each._id,
+            [self.followed, fields.linked_model, form, *fields.inputs], key=lambda each: each._id
         )
         places = [
             inputs.index(field) for field in (fields.controls.hold, *fields.settings.values())
@@ -176,12 +175,7 @@ class PlaygroundTab:
         # All that follows a change is one answer: those of two models chosen one after the other
         # would else come in any order.
         gr.on(
-            [
-                self._page.in_sight["playground"].click,
-                self.entries.change,
-                form.change,
-                *changes,
-            ],
+            [self._page.in_sight["playground"].click, self.entries.change, form.change, *changes],
             self._follow_request,
             {*inputs},
             [

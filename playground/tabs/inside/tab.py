@@ -71,10 +71,7 @@ class InsideTab:
         with gr.Row():
             self.model = ui.model_dropdown(self._page.models_in("inside_model"), "inside_model")
             self.function = gr.Dropdown(
-                [],
-                label="Function on disk",
-                elem_id="inside_function",
-                elem_classes="model-choice",
+                [], label="Function on disk", elem_id="inside_function", elem_classes="model-choice"
             )
         with gr.Row(elem_classes="actions"):
             self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look")
@@ -110,11 +107,7 @@ class InsideTab:
                 "Measuring once the engine is idle; the model is loaded in a separate process.",
                 self._measure,
             ),
-            (
-                self.texts,
-                "Writing the files: XLA compiles the function once more.",
-                self._texts,
-            ),
+            (self.texts, "Writing the files: XLA compiles the function once more.", self._texts),
             (
                 self.passes,
                 "XLA compiles one layer in a separate process: half a minute on an idle machine.",

@@ -104,9 +104,7 @@ class SpeechTab:
         )
         examples = speech_examples()
         self.examples = ui.name_buttons(
-            [example.name for example in examples],
-            "Examples",
-            "speech_examples",
+            [example.name for example in examples], "Examples", "speech_examples"
         )
         with gr.Row(elem_classes="actions"):
             self.transcribe = gr.Button("Transcribe", variant="primary", elem_id="transcribe")

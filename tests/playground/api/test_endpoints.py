@@ -272,8 +272,7 @@ def test_a_recording_s_mistakes(client: Client, arguments: dict[str, Any], sente
 
 
 @pytest.mark.parametrize(
-    "recording",
-    [str(RECORDING), {"path": str(RECORDING)}, {"path": "/etc/passwd"}, None, 5],
+    "recording", [str(RECORDING), {"path": str(RECORDING)}, {"path": "/etc/passwd"}, None, 5]
 )
 def test_files_of_the_server_itself_cannot_be_named(site: ApiPage, recording: Any) -> None:
     event, data = over_http(site, "transcribe", recording=recording)

@@ -625,10 +625,7 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
         *(
             ({name: value}, name, f"{name} is not supported")
-            for name, value in {
-                "chat_template": "x",
-                "bad_words": ["no"],
-            }.items()
+            for name, value in {"chat_template": "x", "bad_words": ["no"]}.items()
         ),
         ({"messages": [{"role": "user", "content": " "}]}, None, "The prompt is empty"),
         ({"stream": "yes"}, "stream", "valid boolean"),

@@ -11,16 +11,7 @@ from llvmlite import ir
 
 from xla_backend.attention import attention, exponential
 from xla_backend.matmul import machine_code
-from xla_backend.matmul.machine_code import (
-    FLOAT,
-    LANES,
-    LONG,
-    POINTER,
-    VECTOR,
-    Builder,
-    Loop,
-    long,
-)
+from xla_backend.matmul.machine_code import FLOAT, LANES, LONG, POINTER, VECTOR, Builder, Loop, long
 from xla_backend.matmul.tiles import BLOCK
 
 LAYERS = 2

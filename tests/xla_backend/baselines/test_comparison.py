@@ -115,11 +115,7 @@ def test_a_baseline_ends_with_its_parent(small_gpt2: Path) -> None:
 def test_later_calls_go_in_turn_and_survive_a_process_that_dies(small_gpt2: Path) -> None:
     ways = (Baseline.ENGINE, Baseline.ENGINE_FROM_DISK)
     comparison = BaselineComparison(
-        str(small_gpt2),
-        PROMPT,
-        GenerationOptions(max_new_tokens=2),
-        baselines=ways,
-        cached_calls=4,
+        str(small_gpt2), PROMPT, GenerationOptions(max_new_tokens=2), baselines=ways, cached_calls=4
     )
     reported = []
     for progress in comparison:

@@ -256,9 +256,7 @@ def test_a_file_in_the_place_of_the_folder(
 
 
 def test_a_full_disk(
-    mounted: Callable[[str], Path],
-    tmp_path: Path,
-    log: pytest.LogCaptureFixture,
+    mounted: Callable[[str], Path], tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
     """Large enough to begin with, too small for the first entry."""
     # Weights of their own, so that this process has not compiled for them yet.

@@ -48,11 +48,7 @@ def traced(name: str, weights: dict[str, tf.Variable]) -> TracedFunction:
 
 
 def weights() -> dict[str, tf.Variable]:
-    return {
-        "unused": tf.Variable(7.0),
-        "scale": tf.Variable(2.0),
-        "shift": tf.Variable(1.0),
-    }
+    return {"unused": tf.Variable(7.0), "scale": tf.Variable(2.0), "shift": tf.Variable(1.0)}
 
 
 def names(function: TracedFunction) -> list[str]:

@@ -105,11 +105,7 @@ def main() -> None:
     for prompt, options in job["requests"]:
         salt = options.pop("cache_salt", "")
         result = backend.generate(
-            job["model"],
-            prompt,
-            GenerationOptions(**options),
-            exact_key=not salt,
-            cache_salt=salt,
+            job["model"], prompt, GenerationOptions(**options), exact_key=not salt, cache_salt=salt
         )
         key = list(result.key.to_dict().values())
         first = (result.first_call.outcome.value, result.first_call.made_at)

@@ -40,6 +40,6 @@ def test_a_text_ends_before_the_first_string(strings: list[str], text: str, expe
 def test_only_what_may_begin_a_string_is_held_back() -> None:
     stops = StopStrings(["The end", "hen"])
     assert [stops.push(chunk) for chunk in ("Then", " The", " en", "t", "h")] == [
-        *("T", "", "", "", ""),
+        *("T", "", "", "", "")
     ]
     assert stops.found

@@ -9,17 +9,9 @@ import numpy as np
 import pytest
 
 from xla_backend import GenerationOptions, InvalidRequest
-from xla_backend.interface.options import (
-    MAX_NEW_TOKENS,
-    MAX_NUM_BEAMS,
-    MAX_SEED,
-    MAX_TOP_K,
-)
+from xla_backend.interface.options import MAX_NEW_TOKENS, MAX_NUM_BEAMS, MAX_SEED, MAX_TOP_K
 
-INTEGERS = {
-    "max_new_tokens": (1, MAX_NEW_TOKENS),
-    "num_beams": (1, MAX_NUM_BEAMS),
-}
+INTEGERS = {"max_new_tokens": (1, MAX_NEW_TOKENS), "num_beams": (1, MAX_NUM_BEAMS)}
 REALS = {
     "temperature": (0.0, 100.0),
     "top_p": (0.0, 1.0),

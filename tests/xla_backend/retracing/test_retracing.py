@@ -11,14 +11,7 @@ import pytest
 from xla_backend import InvalidRequest
 from xla_backend.compilation import xla_folder
 from xla_backend.retracing.doctor import diagnose
-from xla_backend.retracing.question import (
-    GENERATE,
-    WEIGHTED,
-    Argument,
-    Attempt,
-    Findings,
-    Question,
-)
+from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Attempt, Findings, Question
 from xla_backend.retracing.trying import find
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,9 +30,7 @@ calls = [{'x': tf.ones([2]), 'how': 'up'}, {'x': tf.zeros([2]), 'how': 'down', '
 """
 QUESTIONS = {
     "differences": Question(
-        WEIGHTED,
-        CALL,
-        (Argument("x", "float64", (6, 10)), Argument("factor", value=3.0), GIVEN),
+        WEIGHTED, CALL, (Argument("x", "float64", (6, 10)), Argument("factor", value=3.0), GIVEN)
     ),
     "without XLA": Question(WEIGHTED, CALL, (X, A_TENSOR, MASK), jit_compile=False),
     "any rows": Question(WEIGHTED, *ANY_ROWS, any_rows=True),

@@ -34,10 +34,7 @@ def test_the_model_reads_the_turns_that_have_an_answer_and_what_is_kept_is_read_
         Message("assistant", "2."),
         Message("user", "Four?"),
     )
-    assert TALK.messages("Four?", 2) == (
-        Message("system", "Be brief."),
-        Message("user", "Four?"),
-    )
+    assert TALK.messages("Four?", 2) == (Message("system", "Be brief."), Message("user", "Four?"))
     assert replace(TALK, system=" ").messages("Four?", 3) == (Message("user", "Four?"),)
 
     assert readable(TALK.to_json()) == TALK

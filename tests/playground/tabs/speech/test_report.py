@@ -106,10 +106,7 @@ def test_the_table_has_a_row_for_each_window_of_several() -> None:
 
 def test_the_remarks_say_what_a_careful_reader_asks() -> None:
     result = transcription(
-        finish="stopped",
-        load_s=1.5,
-        language="en",
-        windows=(window(), window(cache=None, text="")),
+        finish="stopped", load_s=1.5, language="en", windows=(window(), window(cache=None, text=""))
     )
     report = text(speech_report(Heard(result, other_s=7.0)))
     assert "You stopped it" in report
