@@ -25,22 +25,14 @@ from xla_backend.process.memory import (
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag.
-
-    Attributes:
-        help: its meaning, its environment variable, its default.
-        default: the value if neither the flag nor its variable is given.
-        on_spaces: the default on Spaces.
-        before: another program's variable, used if ours is not set.
-        how: further arguments for argparse.
-    """
+    """One flag."""
 
     name: str
-    help: str
-    default: object = ""
-    on_spaces: object = None
-    before: str = ""
-    how: Mapping[str, Any] = field(default_factory=dict)
+    help: str  # its meaning, its environment variable, its default
+    default: object = ""  # the value if neither the flag nor its variable is given
+    on_spaces: object = None  # the default on Spaces
+    before: str = ""  # another program's variable, used if ours is not set
+    how: Mapping[str, Any] = field(default_factory=dict)  # further arguments for argparse
 
     @property
     def variable(self) -> str:

@@ -51,13 +51,9 @@ _SHOW_MODE = "() => ({__type__: 'update', selected: showPlace()})"
 
 
 class Page(gr.Blocks):
-    """The page.
+    """The page."""
 
-    Attributes:
-        context: what its modes share.
-    """
-
-    context: PageContext
+    context: PageContext  # what its modes share
 
 
 def create_app(

@@ -10,14 +10,8 @@ THREADS = 2
 
 @dataclass(frozen=True)
 class Request:
-    """One generation, the same for all contenders.
+    """One generation, the same for all contenders."""
 
-    Attributes:
-        ids: the prompt's tokens.
-        new_tokens: number of new tokens. No text may end earlier.
-        num_beams: 1 is greedy search.
-    """
-
-    ids: tuple[int, ...]
-    new_tokens: int
-    num_beams: int = 1
+    ids: tuple[int, ...]  # the prompt's tokens
+    new_tokens: int  # number of new tokens. No text may end earlier.
+    num_beams: int = 1  # 1 is greedy search

@@ -29,20 +29,13 @@ FLOAT32 = "float32"
 
 @dataclass(frozen=True)
 class Contender:
-    """A program, with weights in one form.
-
-    Attributes:
-        module: its module in this package.
-        weights: the form for its module.
-        python: the interpreter of its environment.
-        activations: this engine's.
-    """
+    """A program, with weights in one form."""
 
     program: str
-    module: str
-    weights: str = FLOAT32
-    python: Path = PEERS_PYTHON
-    activations: str = EXACT
+    module: str  # its module in this package
+    weights: str = FLOAT32  # the form for its module
+    python: Path = PEERS_PYTHON  # the interpreter of its environment
+    activations: str = EXACT  # this engine's
 
     @property
     def name(self) -> str:

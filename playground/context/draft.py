@@ -56,19 +56,13 @@ _VARIABLES = TypeAdapter(dict[kinds.Text, kinds.Text])
 
 @dataclass(frozen=True)
 class Draft:
-    """The settings of a request that this page can use.
+    """The settings of a request that this page can use."""
 
-    Attributes:
-        settings: values of the fields by name, but for the options.
-        options: those that are set.
-        run: whether to run the request at once.
-        problems: one sentence for each setting that was left out.
-    """
-
+    # values of the fields by name, but for the options
     settings: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-    run: bool = False
-    problems: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)  # those that are set
+    run: bool = False  # whether to run the request at once
+    problems: tuple[str, ...] = ()  # one sentence for each setting that was left out
 
     @property
     def is_empty(self) -> bool:

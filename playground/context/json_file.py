@@ -15,19 +15,12 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class JsonFile:
-    """A kind of file.
+    """A kind of file."""
 
-    Attributes:
-        format: its name in the file.
-        holds: its contents: "runs".
-        button: the button that writes it.
-        max_bytes: bound on its size.
-    """
-
-    format: str
-    holds: str
-    button: str
-    max_bytes: int
+    format: str  # its name in the file
+    holds: str  # its contents: "runs"
+    button: str  # the button that writes it
+    max_bytes: int  # bound on its size
 
     def written(self, values: dict[str, Any]) -> str:
         """The file with these values."""

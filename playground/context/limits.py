@@ -12,22 +12,14 @@ from xla_backend.interface.options import DEFAULT_MAX_SECONDS, MAX_NEW_TOKENS
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds for every visitor. All must be at least 1.
+    """Bounds for every visitor. All must be at least 1."""
 
-    Attributes:
-        waiting: waiting requests, of all visitors together.
-        waiting_each: waiting requests of one program, identified by its address. A page has only
-            one run at a time.
-        new_tokens: new tokens of a request.
-        prompt_bytes: longest prompt, in bytes of UTF-8.
-        audio_s: longest recording, in seconds.
-    """
-
-    waiting: int = 100
+    waiting: int = 100  # waiting requests, of all visitors together
+    # waiting requests of one program, identified by its address. A page has only one run at a time.
     waiting_each: int = 100
-    new_tokens: int = MAX_NEW_TOKENS
-    prompt_bytes: int = 2**16
-    audio_s: float = DEFAULT_MAX_SECONDS
+    new_tokens: int = MAX_NEW_TOKENS  # new tokens of a request
+    prompt_bytes: int = 2**16  # longest prompt, in bytes of UTF-8
+    audio_s: float = DEFAULT_MAX_SECONDS  # longest recording, in seconds
 
     def check_room(self, waiting: int, own: int = 0) -> None:
         """Refuses a request if too many wait.

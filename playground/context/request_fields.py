@@ -20,33 +20,24 @@ from xla_backend import GenerationOptions, Message, Prompt
 
 @dataclass(frozen=True)
 class Asked:
-    """A request from its fields.
-
-    Attributes:
-        prompt: messages for an instruct model, unless it is raw.
-        holds_seed: whether the seed stays; otherwise each run draws a new one.
-    """
+    """A request from its fields."""
 
     model: str
-    prompt: Prompt
+    prompt: Prompt  # messages for an instruct model, unless it is raw
     options: GenerationOptions
     exact_key: bool
-    holds_seed: bool
+    holds_seed: bool  # whether the seed stays; otherwise each run draws a new one
 
 
 @dataclass(frozen=True)
 class RequestFields:
-    """The components of a request.
-
-    Attributes:
-        settings: its fields by the names in `draft.SETTINGS`, in that order; some can be missing.
-        linked_model: state; the model of a link, whose examples must not replace the prompt.
-    """
+    """The components of a request."""
 
     page: PageContext
+    # its fields by the names in `draft.SETTINGS`, in that order; some can be missing
     settings: Mapping[str, Field]
     controls: OptionControls
-    linked_model: gr.State
+    linked_model: gr.State  # state; the model of a link, whose examples must not replace the prompt
 
     @property
     def inputs(self) -> list[Field]:

@@ -45,30 +45,19 @@ AnyRun = TypeVar("AnyRun", bound="QueuedRun")
 
 @dataclass(frozen=True)
 class Occupation:
-    """What occupies the engine, and for how long.
+    """What occupies the engine, and for how long."""
 
-    Attributes:
-        activity: the page's name for it; empty if the engine's status says it.
-        since: its start, as `time.perf_counter()`.
-        left_s: expected remaining seconds, negative if it takes longer than expected; None if
-            unknown.
-    """
-
-    activity: str
-    since: float
+    activity: str  # the page's name for it; empty if the engine's status says it
+    since: float  # its start, as `time.perf_counter()`
+    # expected remaining seconds, negative if it takes longer than expected; None if unknown
     left_s: float | None
 
 
 class QueuedRun(Protocol):
-    """A visitor's task for the engine.
+    """A visitor's task for the engine."""
 
-    Attributes:
-        taken_at: when its event started, as `time.perf_counter()`; None before.
-        waited_for: whether others were ahead when it was queued.
-    """
-
-    taken_at: float | None
-    waited_for: bool
+    taken_at: float | None  # when its event started, as `time.perf_counter()`; None before
+    waited_for: bool  # whether others were ahead when it was queued
 
     def stop(self) -> None:
         """Stops it, from any thread."""
@@ -83,26 +72,18 @@ class QueuedRun(Protocol):
 
 @dataclass(frozen=True)
 class Shown:
-    """What the result area shows.
+    """What the result area shows."""
 
-    Attributes:
-        prompt: the prompt, a text or messages.
-        result: the engine's answer.
-        other_s: seconds of waiting for the engine's start, which `result.timing` does not include.
-        exact_key: whether only the exact cache key was allowed.
-        awaited_background: whether it waited for its function to be compiled in the background,
-            with no other request ahead: that is its `queue_s`.
-        spans: the page's own phases.
-        ended_s: when it ended, seconds since 1970.
-    """
-
-    prompt: Prompt
-    result: GenerationResult
+    prompt: Prompt  # the prompt, a text or messages
+    result: GenerationResult  # the engine's answer
+    # seconds of waiting for the engine's start, which `result.timing` does not include
     other_s: float = 0.0
-    exact_key: bool = False
+    exact_key: bool = False  # whether only the exact cache key was allowed
+    # whether it waited for its function to be compiled in the background, with no other request
+    # ahead: that is its `queue_s`
     awaited_background: bool = False
-    spans: tuple[Span, ...] = ()
-    ended_s: float = field(default_factory=time.time)
+    spans: tuple[Span, ...] = ()  # the page's own phases
+    ended_s: float = field(default_factory=time.time)  # when it ended, seconds since 1970
 
 
 class VisitorRun(Generic[Chunk, Result]):

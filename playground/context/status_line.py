@@ -91,17 +91,11 @@ def status_line(
 
 
 class Phase(NamedTuple):
-    """The phase of a visitor's run.
+    """The phase of a visitor's run."""
 
-    Attributes:
-        said: its name.
-        more: details that change, such as the time.
-        share: how much is done, 0 to 1; 0 if unknown.
-    """
-
-    said: str
-    more: str = ""
-    share: float = 0.0
+    said: str  # its name
+    more: str = ""  # details that change, such as the time
+    share: float = 0.0  # how much is done, 0 to 1; 0 if unknown
 
 
 def queued(

@@ -17,17 +17,11 @@ _ORDER = (CacheOutcome.HIT, CacheOutcome.REUSED, CacheOutcome.DISK, CacheOutcome
 
 @dataclass(frozen=True)
 class Dot:
-    """One value of a run.
+    """One value of a run."""
 
-    Attributes:
-        value: above 0.
-        outcome: gives colour and shape.
-        title: the tooltip.
-    """
-
-    value: float
-    outcome: CacheOutcome
-    title: str
+    value: float  # above 0
+    outcome: CacheOutcome  # gives colour and shape
+    title: str  # the tooltip
 
 
 @dataclass(frozen=True)

@@ -11,27 +11,16 @@ from xla_backend import ModelInfo
 
 @dataclass(frozen=True)
 class Family:
-    """The page's words for a family.
+    """The page's words for a family."""
 
-    Attributes:
-        input: the name of the input, within a sentence.
-        inputs: its plural.
-        input_label: above the text box.
-        placeholder: in the empty text box.
-        output: the name of the output.
-        is_apart: whether the output is separate from the input, instead of continuing it.
-        prefill: the phase until the first token.
-        pads_left: on which side of the input the padding lies.
-    """
-
-    input: str
-    inputs: str
-    input_label: str
-    placeholder: str
-    output: str
-    is_apart: bool
-    prefill: str
-    pads_left: bool
+    input: str  # the name of the input, within a sentence
+    inputs: str  # its plural
+    input_label: str  # above the text box
+    placeholder: str  # in the empty text box
+    output: str  # the name of the output
+    is_apart: bool  # whether the output is separate from the input, instead of continuing it
+    prefill: str  # the phase until the first token
+    pads_left: bool  # on which side of the input the padding lies
 
 
 CONTINUING = Family(

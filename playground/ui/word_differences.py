@@ -12,15 +12,10 @@ import htpy as h
 
 @dataclass(frozen=True)
 class WordPair:
-    """A spoken word and the transcribed one in its place.
+    """A spoken word and the transcribed one in its place."""
 
-    Attributes:
-        said: None if the transcript has an extra word.
-        heard: None if it lacks a word.
-    """
-
-    said: str | None
-    heard: str | None
+    said: str | None  # None if the transcript has an extra word
+    heard: str | None  # None if it lacks a word
 
     @property
     def is_same(self) -> bool:

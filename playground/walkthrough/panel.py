@@ -23,13 +23,9 @@ from xla_backend import BackendError
 
 
 class WalkthroughPanel:
-    """The mode builds the parts in their places, and then connects them.
+    """The mode builds the parts in their places, and then connects them."""
 
-    Attributes:
-        button: starts a walkthrough.
-    """
-
-    button: gr.Button
+    button: gr.Button  # starts a walkthrough
 
     def __init__(self, page: PageContext, prefix: str = "", at_rest: str = "") -> None:
         """Builds nothing yet.

@@ -25,18 +25,12 @@ OPTIONS = GenerationOptions(max_new_tokens=96)
 
 @dataclass(frozen=True)
 class Stored:
-    """A walkthrough, and where it was measured.
-
-    Attributes:
-        machine: the processor, its cores and the version of TensorFlow.
-        day: as `YYYY-MM-DD`.
-        took_s: seconds from the click to its end.
-    """
+    """A walkthrough, and where it was measured."""
 
     run: Walkthrough
-    machine: str
-    day: str
-    took_s: float
+    machine: str  # the processor, its cores and the version of TensorFlow
+    day: str  # as `YYYY-MM-DD`
+    took_s: float  # seconds from the click to its end
 
 
 def stored() -> Stored:

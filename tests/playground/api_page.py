@@ -18,18 +18,12 @@ from xla_backend import ModelInfo
 
 @dataclass
 class ApiPage:
-    """A served page.
-
-    Attributes:
-        url: without a slash at its end.
-        backend: the engine that it has.
-        models: what that knows at the start.
-    """
+    """A served page."""
 
     page: Page
-    url: str
-    backend: FakeBackend
-    models: Sequence[ModelInfo]
+    url: str  # without a slash at its end
+    backend: FakeBackend  # the engine that it has
+    models: Sequence[ModelInfo]  # what that knows at the start
 
     @property
     def api(self) -> str:

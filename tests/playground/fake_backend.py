@@ -78,20 +78,15 @@ NOTHING = TextRequest("", "")
 
 @dataclass
 class FakeStream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
-    """Goes through the steps, each of which a test may hold, and gives pieces.
-
-    Attributes:
-        passed_s: for each step, seconds that passed on the test's clock while it was held.
-        error: what has broken the engine meanwhile.
-        is_over: whether nobody reads on.
-    """
+    """Goes through the steps, each of which a test may hold, and gives pieces."""
 
     backend: FakeBackend
     model: str
     result: Result | None = None
     stopped: bool = False
-    error: Exception | None = None
-    is_over: bool = False
+    error: Exception | None = None  # what has broken the engine meanwhile
+    is_over: bool = False  # whether nobody reads on
+    # for each step, seconds that passed on the test's clock while it was held
     passed_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
     _has_started: bool = False
 

@@ -23,16 +23,11 @@ ENDS_WITHIN_S = 60.0
 
 @dataclass
 class Served:
-    """A running app.
-
-    Attributes:
-        url: where its page is.
-        first_page: the first HTML that it served.
-    """
+    """A running app."""
 
     process: subprocess.Popen[str]
-    url: str
-    first_page: str = ""
+    url: str  # where its page is
+    first_page: str = ""  # the first HTML that it served
     output: list[str] = field(default_factory=list)
 
     def end(self, with_signal: int = signal.SIGTERM) -> int:

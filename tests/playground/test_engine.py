@@ -29,17 +29,12 @@ RECORDING = FOLDER / "command-1.flac"
 
 @dataclass
 class App:
-    """A running app.
-
-    Attributes:
-        talker: a model that answers messages; the first of its models.
-        log: the file with a line about each request.
-    """
+    """A running app."""
 
     served: Served
     hold: Hold
-    talker: str
-    log: Path
+    talker: str  # a model that answers messages; the first of its models
+    log: Path  # the file with a line about each request
 
     def health(self) -> tuple[int, dict[str, Any]]:
         """Status and object."""

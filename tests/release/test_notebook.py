@@ -57,16 +57,11 @@ print(json.dumps({
 
 @dataclass
 class Ran:
-    """The notebook after its last cell, while its kernel is alive.
-
-    Attributes:
-        facts: values of its variables.
-        page: what the page that it serves answered: status and HTML.
-    """
+    """The notebook after its last cell, while its kernel is alive."""
 
     notebook: Any
-    facts: dict[str, Any]
-    page: tuple[int, str]
+    facts: dict[str, Any]  # values of its variables
+    page: tuple[int, str]  # what the page that it serves answered: status and HTML
 
     def printed(self, cell_id: str) -> str:
         """What one cell wrote."""

@@ -30,17 +30,11 @@ MODELS = ("gpt2-stories", "opt-stories", "t5-stories", "whisper-commands")
 
 @dataclass
 class Installed:
-    """The wheel in an environment of its own, beside the packages that it requires.
+    """The wheel in an environment of its own, beside the packages that it requires."""
 
-    Attributes:
-        scripts: the folder of its Python and its commands.
-        packages: the folder that the wheel was installed into, and nothing else.
-        away: an empty folder, to be started from.
-    """
-
-    scripts: Path
-    packages: Path
-    away: Path
+    scripts: Path  # the folder of its Python and its commands
+    packages: Path  # the folder that the wheel was installed into, and nothing else
+    away: Path  # an empty folder, to be started from
 
     def run(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs one of its programs in the empty folder."""

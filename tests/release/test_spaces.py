@@ -43,20 +43,13 @@ it is none of our requirements, and the page does without."""
 
 @dataclass
 class Space:
-    """A place like a Space, and the app running there.
+    """A place like a Space, and the app running there."""
 
-    Attributes:
-        project: a copy of the repository that cannot be written to.
-        home: of the user, empty in the beginning.
-        calls: gets a line for each attempt to reach another computer.
-        before: what was in the project before the start.
-    """
-
-    project: Path
-    home: Path
-    calls: Path
+    project: Path  # a copy of the repository that cannot be written to
+    home: Path  # of the user, empty in the beginning
+    calls: Path  # gets a line for each attempt to reach another computer
     environment: dict[str, str]
-    before: dict[str, str]
+    before: dict[str, str]  # what was in the project before the start
     served: Served | None = None
 
     def command(self, *arguments: str) -> list[str]:

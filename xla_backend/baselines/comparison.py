@@ -67,70 +67,47 @@ OF_TRANSFORMERS = (Baseline.EAGER, Baseline.GUIDE)
 
 @dataclass(frozen=True)
 class BaselineJob:
-    """The job of a baseline's process.
-
-    Attributes:
-        store: folder that keeps compiled functions; only for the engine's baselines.
-        started: `time.perf_counter()` in the parent; processes of a machine share that clock.
-    """
+    """The job of a baseline's process."""
 
     baseline: Baseline
     model: str
     prompt: str
     options: GenerationOptions
     registry: Registry
-    store: str
-    started: float
+    store: str  # folder that keeps compiled functions; only for the engine's baselines
+    started: float  # `time.perf_counter()` in the parent; processes of a machine share that clock
 
 
 @dataclass(frozen=True)
 class BaselineProgress:
-    """The progress of a baseline.
-
-    Attributes:
-        stage: what it does; the last stage is the repeated calls.
-        baseline_s: seconds since its start.
-        calls: how many repeated calls are done.
-    """
+    """The progress of a baseline."""
 
     baseline: Baseline
-    stage: Stage
-    baseline_s: float
-    calls: int
+    stage: Stage  # what it does; the last stage is the repeated calls
+    baseline_s: float  # seconds since its start
+    calls: int  # how many repeated calls are done
 
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """The measurements of a baseline, in seconds. A call is timed from text to text.
-
-    Attributes:
-        import_s: importing TensorFlow and Transformers.
-        load_s: building the model and reading its weights.
-        first_s: the whole first call: tracing, compiling and running.
-        trace_s: of it, TensorFlow recording the graph; for this engine from disk, restoring it.
-        compile_s: of it, XLA compiling (from disk: loading the code). For Transformers, which does
-            not separate compiling from running, the first call without tracing and without the
-            median of the repeated calls, once there are any.
-        wall_s: from starting the process to its first answer.
-        padded_length: computed prompt slots; for eager, the prompt's own tokens.
-        tokens: ids of the new tokens, up to the end of the text.
-        cache: where this engine's functions came from; None for Transformers.
-        cached_s: each repeated call so far.
-    """
+    """The measurements of a baseline, in seconds. A call is timed from text to text."""
 
     baseline: Baseline
-    import_s: float
-    load_s: float
-    first_s: float
-    trace_s: float
+    import_s: float  # importing TensorFlow and Transformers
+    load_s: float  # building the model and reading its weights
+    first_s: float  # the whole first call: tracing, compiling and running
+    trace_s: float  # of it, TensorFlow recording the graph; for this engine from disk, restoring it
+    # of it, XLA compiling (from disk: loading the code). For Transformers, which does not separate
+    # compiling from running, the first call without tracing and without the median of the repeated
+    # calls, once there are any.
     compile_s: float
-    wall_s: float
+    wall_s: float  # from starting the process to its first answer
     prompt_tokens: int
-    padded_length: int
-    tokens: tuple[int, ...]
+    padded_length: int  # computed prompt slots; for eager, the prompt's own tokens
+    tokens: tuple[int, ...]  # ids of the new tokens, up to the end of the text
     text: str
-    cache: CacheOutcome | None
-    cached_s: tuple[float, ...] = ()
+    cache: CacheOutcome | None  # where this engine's functions came from; None for Transformers
+    cached_s: tuple[float, ...] = ()  # each repeated call so far
 
     def with_call(self, seconds: float) -> BaselineResult:
         """The result with another repeated call."""

@@ -45,17 +45,11 @@ class BaselineMissing(BackendError):
 
 @dataclass(frozen=True)
 class InstallProgress:
-    """The progress of an installation.
+    """The progress of an installation."""
 
-    Attributes:
-        step: what pip does, in a word or two: "downloading transformers".
-        installed_bytes: size of the folder so far.
-        elapsed_s: seconds since the start.
-    """
-
-    step: str
-    installed_bytes: int
-    elapsed_s: float
+    step: str  # what pip does, in a word or two: "downloading transformers"
+    installed_bytes: int  # size of the folder so far
+    elapsed_s: float  # seconds since the start
 
 
 def folder() -> Path:

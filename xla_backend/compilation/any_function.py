@@ -29,38 +29,23 @@ _STATIC = (bool, int, float, complex, str, bytes, type(None))
 
 @dataclass(frozen=True)
 class CallTiming:
-    """Where the time of one call went, in seconds.
+    """Where the time of one call went, in seconds."""
 
-    Attributes:
-        trace_s: TensorFlow traces the graph; 0 on a hit.
-        compile_s: XLA compiles it; 0 on a hit.
-        run_s: it runs until the result can be read.
-        total_s: the whole call, measured independently of the phases.
-    """
-
-    trace_s: float
-    compile_s: float
-    run_s: float
-    total_s: float
+    trace_s: float  # TensorFlow traces the graph; 0 on a hit
+    compile_s: float  # XLA compiles it; 0 on a hit
+    run_s: float  # it runs until the result can be read
+    total_s: float  # the whole call, measured independently of the phases
 
 
 @dataclass(frozen=True)
 class CallResult:
-    """The result of one call.
+    """The result of one call."""
 
-    Attributes:
-        output: what the function returned, a nest of tensors.
-        cache: HIT or MISS.
-        signature: which compiled function ran.
-        timing: where the time went.
-        first_call: cost of the first call with this signature; on a miss, of this call.
-    """
-
-    output: Any
-    cache: CacheOutcome
-    signature: Signature
-    timing: CallTiming
-    first_call: FirstCall
+    output: Any  # what the function returned, a nest of tensors
+    cache: CacheOutcome  # HIT or MISS
+    signature: Signature  # which compiled function ran
+    timing: CallTiming  # where the time went
+    first_call: FirstCall  # cost of the first call with this signature; on a miss, of this call
 
     @property
     def speedup(self) -> float | None:

@@ -137,20 +137,15 @@ class ExampleFunctions:
 
 @dataclass
 class _Example:
-    """One function in its three ways.
-
-    Attributes:
-        rows: the largest input, (MAX_BATCH_SIZE, ...) float32.
-        phases: what the first call of each way cost, by way and batch size.
-        last: what `jit` returned at its last call.
-    """
+    """One function in its three ways."""
 
     model: tf.keras.Model
     graph: tf.types.experimental.PolymorphicFunction
     xla: CompiledFunction
-    rows: np.ndarray
+    rows: np.ndarray  # the largest input, (MAX_BATCH_SIZE, ...) float32
+    # what the first call of each way cost, by way and batch size
     phases: dict[tuple[Way, int], CallPhases] = field(default_factory=dict)
-    last: CallResult | None = None
+    last: CallResult | None = None  # what `jit` returned at its last call
 
     @classmethod
     def build(cls, name: str) -> _Example:

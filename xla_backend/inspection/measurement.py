@@ -20,15 +20,10 @@ LIMITS_FILE = "machine.json"
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """The best values measured on this machine.
+    """The best values measured on this machine."""
 
-    Attributes:
-        read_bytes_s: bytes per second that all cores read from memory.
-        flops_s: operations per second of a large matrix product.
-    """
-
-    read_bytes_s: float
-    flops_s: float
+    read_bytes_s: float  # bytes per second that all cores read from memory
+    flops_s: float  # operations per second of a large matrix product
 
     @classmethod
     def read(cls, folder: Path) -> MachineLimits | None:

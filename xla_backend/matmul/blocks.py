@@ -141,30 +141,19 @@ def _fields(bytes_: np.ndarray, bits: int, run: int) -> np.ndarray:
 
 
 class Parts(NamedTuple):
-    """The parts of blocks.
+    """The parts of blocks."""
 
-    Attributes:
-        values: uint8, `[out, blocks, block]`.
-        halves: float16, `[out, blocks, 1 or 2]`.
-        factors: int8, `[out, blocks, groups, 1 or 2]`, or None.
-    """
-
-    values: np.ndarray
-    halves: np.ndarray
-    factors: np.ndarray | None
+    values: np.ndarray  # uint8, `[out, blocks, block]`
+    halves: np.ndarray  # float16, `[out, blocks, 1 or 2]`
+    factors: np.ndarray | None  # int8, `[out, blocks, groups, 1 or 2]`, or None
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A matrix `[out, in]` in blocks.
+    """A matrix `[out, in]` in blocks."""
 
-    Attributes:
-        name: of the format, in `FORMATS`.
-        raw: the blocks' bytes, uint8 `[out, in / block * size]`.
-    """
-
-    name: str
-    raw: np.ndarray
+    name: str  # of the format, in `FORMATS`
+    raw: np.ndarray  # the blocks' bytes, uint8 `[out, in / block * size]`
 
     @property
     def format(self) -> Format:

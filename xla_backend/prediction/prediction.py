@@ -98,17 +98,11 @@ def keys_of(entries: Iterable[CacheEntry]) -> dict[CacheKey, CacheEntry]:
 
 @dataclass(frozen=True)
 class RowWork:
-    """The work of a row of a pool.
+    """The work of a row of a pool."""
 
-    Attributes:
-        prompt_tokens: of the prompt.
-        cached_tokens: how many of them are cached, at least and at most.
-        max_new_tokens: how many tokens may be generated.
-    """
-
-    prompt_tokens: int
-    cached_tokens: tuple[int, int]
-    max_new_tokens: int
+    prompt_tokens: int  # of the prompt
+    cached_tokens: tuple[int, int]  # how many of them are cached, at least and at most
+    max_new_tokens: int  # how many tokens may be generated
 
 
 def predict(

@@ -39,17 +39,11 @@ REMEMBERED_LENGTH = 20_000
 
 
 class Asked(NamedTuple):
-    """What the engine makes of a text request.
+    """What the engine makes of a text request."""
 
-    Attributes:
-        key: its exact key.
-        token_ids: of the prompt, without padding; with questions, all that is read.
-        max_new_tokens: limited to the room in the context.
-    """
-
-    key: CacheKey
-    token_ids: tuple[int, ...]
-    max_new_tokens: int
+    key: CacheKey  # its exact key
+    token_ids: tuple[int, ...]  # of the prompt, without padding; with questions, all that is read
+    max_new_tokens: int  # limited to the room in the context
 
 
 class Known(NamedTuple):
@@ -68,19 +62,13 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What predictions need from a model.
-
-    Attributes:
-        speech: None for a text model.
-        identity: see `naming.identity`.
-        has_pool: whether it can have a pool here.
-    """
+    """What predictions need from a model."""
 
     info: ModelInfo
     tokenizer: Tokenizer
-    speech: SpeechInput | None
-    identity: str
-    has_pool: bool = True
+    speech: SpeechInput | None  # None for a text model
+    identity: str  # see `naming.identity`
+    has_pool: bool = True  # whether it can have a pool here
 
     @classmethod
     def load(cls, files: ModelFiles) -> Vocabulary:

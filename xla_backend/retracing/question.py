@@ -23,19 +23,12 @@ Kind = Literal["shape", "dtype", "value", "none", "type"]
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a call: a tensor, a Python value or None.
+    """An argument of a call: a tensor, a Python value or None."""
 
-    Attributes:
-        name: its parameter.
-        dtype: of a tensor; empty for a Python value.
-        shape: of a tensor.
-        value: a Python value; as text in findings only.
-    """
-
-    name: str
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    value: float | str | None = None
+    name: str  # its parameter
+    dtype: str = ""  # of a tensor; empty for a Python value
+    shape: tuple[int, ...] = ()  # of a tensor
+    value: float | str | None = None  # a Python value; as text in findings only
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}" if self.dtype else f"{self.value}"

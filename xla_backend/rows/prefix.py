@@ -26,30 +26,18 @@ MOST_ROOTS = 1000
 
 @dataclass(eq=False)
 class Node:
-    """A block of the tree.
+    """A block of the tree."""
 
-    Attributes:
-        tokens: in the block; fewer than `BLOCK` only in a leaf.
-        address: of the block; 0 for a root.
-        parent: the block before it.
-        name: a hash of the model, the salt and all tokens up to its last: its name on disk.
-        users: how many rows read it now.
-        used_at: time of the last use, on the tree's own clock.
-        is_restored: whether it was read from disk.
-        state: address of the state of a row behind its last token; 0 for none.
-        state_used_at: time of that one's last use.
-    """
-
-    tokens: Tokens
-    address: int
-    parent: Node | None
-    name: str
+    tokens: Tokens  # in the block; fewer than `BLOCK` only in a leaf
+    address: int  # of the block; 0 for a root
+    parent: Node | None  # the block before it
+    name: str  # a hash of the model, the salt and all tokens up to its last: its name on disk
     children: dict[Tokens, Node] = field(default_factory=dict)
-    users: int = 0
-    used_at: int = 0
-    is_restored: bool = False
-    state: int = 0
-    state_used_at: int = 0
+    users: int = 0  # how many rows read it now
+    used_at: int = 0  # time of the last use, on the tree's own clock
+    is_restored: bool = False  # whether it was read from disk
+    state: int = 0  # address of the state of a row behind its last token; 0 for none
+    state_used_at: int = 0  # time of that one's last use
 
 
 class PrefixTree:

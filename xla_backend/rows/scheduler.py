@@ -68,29 +68,19 @@ class Functions(Protocol):
 
 @dataclass(eq=False)
 class RowRequest:
-    """A row and the callbacks of its request.
+    """A row and the callbacks of its request."""
 
-    Attributes:
-        row: the text.
-        watch: the request's stopwatch, for the phases.
-        drafts: how many a pass may verify while the row is alone.
-        begins: called once, before the row starts; if it returns False, the row does not run.
-        on_read: called before the first chunk of the prompt and after each.
-        on_tokens: called after each chunk with new tokens; returns whether more are wanted.
-        is_stopped: whether it was stopped.
-        error: what ended it.
-        rows_at_most: the largest number of rows that ran at once, itself included.
-    """
-
-    row: Row
-    watch: Stopwatch
-    drafts: int
+    row: Row  # the text
+    watch: Stopwatch  # the request's stopwatch, for the phases
+    drafts: int  # how many a pass may verify while the row is alone
+    # called once, before the row starts; if it returns False, the row does not run
     begins: Callable[[], bool]
-    on_read: Callable[[], None]
+    on_read: Callable[[], None]  # called before the first chunk of the prompt and after each
+    # called after each chunk with new tokens; returns whether more are wanted
     on_tokens: Callable[[], bool]
-    is_stopped: Callable[[], bool]
-    error: Exception | None = None
-    rows_at_most: int = 0
+    is_stopped: Callable[[], bool]  # whether it was stopped
+    error: Exception | None = None  # what ended it
+    rows_at_most: int = 0  # the largest number of rows that ran at once, itself included
     has_begun: bool = False
 
 

@@ -36,22 +36,14 @@ _COLUMNS = (
 
 @dataclass
 class BatchRow:
-    """A prompt of a batch and its result so far.
-
-    Attributes:
-        asked: what the model is asked; messages where it is an instruct model.
-        text: the text so far.
-        result: the answer; None until it is there.
-        spans: what the page did meanwhile.
-        problem: why it failed.
-    """
+    """A prompt of a batch and its result so far."""
 
     prompt: BatchPrompt
-    asked: Prompt
-    text: str = ""
-    result: GenerationResult | None = None
-    spans: tuple[Span, ...] = ()
-    problem: str = ""
+    asked: Prompt  # what the model is asked; messages where it is an instruct model
+    text: str = ""  # the text so far
+    result: GenerationResult | None = None  # the answer; None until it is there
+    spans: tuple[Span, ...] = ()  # what the page did meanwhile
+    problem: str = ""  # why it failed
 
     @property
     def is_done(self) -> bool:

@@ -28,14 +28,7 @@ _MAX_MODEL = 1000
 
 @dataclass(frozen=True)
 class Figures:
-    """What one answer cost; seconds, and counts of tokens, as in `GenerationResult`.
-
-    Attributes:
-        reuses: whether kept keys and values might serve, which a visitor can forbid.
-        left_out: turns at the beginning that the model did not read.
-        waited_s: of TTFT, waiting for others.
-        rounded_bits: to how many bits weights were rounded; None if they were not.
-    """
+    """What one answer cost; seconds, and counts of tokens, as in `GenerationResult`."""
 
     cache: CacheOutcome
     finish: Finish
@@ -44,9 +37,10 @@ class Figures:
     prompt_tokens: kinds.Whole
     cached_tokens: kinds.Whole
     new_tokens: kinds.Whole
-    reuses: kinds.Truth
-    left_out: kinds.Whole
-    waited_s: kinds.Date
+    reuses: kinds.Truth  # whether kept keys and values might serve, which a visitor can forbid
+    left_out: kinds.Whole  # turns at the beginning that the model did not read
+    waited_s: kinds.Date  # of TTFT, waiting for others
+    # to how many bits weights were rounded; None if they were not
     rounded_bits: kinds.Positive | None = None
 
     @classmethod
@@ -73,17 +67,12 @@ _Answer = Annotated[str, BeforeValidator(lambda said: "\0".join(map(clean, said.
 
 @dataclass(frozen=True)
 class Turn:
-    """A question and its answer.
-
-    Attributes:
-        figures: None where an error cut the answer.
-        is_edited: whether the visitor has changed the answer since.
-    """
+    """A question and its answer."""
 
     question: Annotated[kinds.Text, Field(max_length=MAX_JSON_CHARACTERS)]
     answer: Annotated[_Answer, Field(max_length=MAX_JSON_CHARACTERS)]
-    figures: Figures | None = None
-    is_edited: kinds.Truth = False
+    figures: Figures | None = None  # None where an error cut the answer
+    is_edited: kinds.Truth = False  # whether the visitor has changed the answer since
 
 
 @dataclass(frozen=True)

@@ -29,19 +29,12 @@ _SCATTER = 1.5
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What the durations depend on.
+    """What the durations depend on."""
 
-    Attributes:
-        model: its name.
-        layers: of the decoder.
-        parameters: about how many.
-        is_rotary: whether it has rotary positions: Transformers gets it as another class's.
-    """
-
-    model: str
-    layers: int
-    parameters: float
-    is_rotary: bool
+    model: str  # its name
+    layers: int  # of the decoder
+    parameters: float  # about how many
+    is_rotary: bool  # whether it has rotary positions: Transformers gets it as another class's
 
     @classmethod
     def of(cls, model: str, files: ModelFiles) -> ModelSize:

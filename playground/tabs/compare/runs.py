@@ -123,38 +123,26 @@ def baselines_run(
 
 @dataclass(frozen=True)
 class Variant:
-    """One side of a comparison of this engine with itself.
-
-    Attributes:
-        prompt: its own; None for that of the run.
-        is_pooled: whether a row of the pool serves it, and not its exact key.
-    """
+    """One side of a comparison of this engine with itself."""
 
     label: str
     model: str
     options: GenerationOptions
-    prompt: Prompt | None = None
-    is_pooled: bool = False
+    prompt: Prompt | None = None  # its own; None for that of the run
+    is_pooled: bool = False  # whether a row of the pool serves it, and not its exact key
 
 
 @dataclass
 class VariantRow:
-    """A variant and its results so far.
-
-    Attributes:
-        text: the text so far.
-        most_calls: how many later calls there shall be.
-        first: the call that found or compiled the function; None until it ends.
-        later: the calls after it.
-        problem: why it failed.
-    """
+    """A variant and its results so far."""
 
     variant: Variant
-    most_calls: int = CACHED_CALLS
-    text: str = ""
+    most_calls: int = CACHED_CALLS  # how many later calls there shall be
+    text: str = ""  # the text so far
+    # the call that found or compiled the function; None until it ends
     first: GenerationResult | None = None
-    later: list[GenerationResult] = field(default_factory=list)
-    problem: str = ""
+    later: list[GenerationResult] = field(default_factory=list)  # the calls after it
+    problem: str = ""  # why it failed
 
     @property
     def later_s(self) -> list[float]:

@@ -28,23 +28,15 @@ _OF_OPENAI = ("top_p", "presence_penalty", "frequency_penalty", "logit_bias", "s
 
 @dataclass(frozen=True)
 class CodeRequest:
-    """What the code asks for.
+    """What the code asks for."""
 
-    Attributes:
-        model: which model.
-        prompt: the text, or messages.
-        options: all options; the code leaves out those that have their default value.
-        exact_key: whether a larger function may not serve.
-        padded_length: slots of the prompt, with which Transformers pads it as this engine does.
-        address: where the page is.
-    """
-
-    model: ModelInfo
-    prompt: Prompt
+    model: ModelInfo  # which model
+    prompt: Prompt  # the text, or messages
+    # all options; the code leaves out those that have their default value
     options: GenerationOptions
-    exact_key: bool
-    padded_length: int
-    address: str
+    exact_key: bool  # whether a larger function may not serve
+    padded_length: int  # slots of the prompt, with which Transformers pads it as this engine does
+    address: str  # where the page is
 
 
 def transformers_code(request: CodeRequest) -> str:

@@ -28,19 +28,14 @@ _TOLD_WITHIN_S = 3.0
 
 @dataclass(frozen=True)
 class Shape:
-    """One shape of the grid.
+    """One shape of the grid."""
 
-    Attributes:
-        size: padded length, beams and new tokens, as chosen.
-        key: what is compiled for it; None when the model's context has no room for it.
-        outcome: what a request of exactly this shape would meet now: HIT, DISK or MISS.
-        expected_s: how long that request would take, where it is known.
-    """
-
-    size: CacheKey
+    size: CacheKey  # padded length, beams and new tokens, as chosen
+    # what is compiled for it; None when the model's context has no room for it
     key: CacheKey | None = None
+    # what a request of exactly this shape would meet now: HIT, DISK or MISS
     outcome: CacheOutcome | None = None
-    expected_s: float | None = None
+    expected_s: float | None = None  # how long that request would take, where it is known
 
 
 def survey(

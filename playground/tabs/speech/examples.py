@@ -31,17 +31,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SpeechExample:
-    """A recording and its true text.
+    """A recording and its true text."""
 
-    Attributes:
-        name: shown to visitors.
-        sound: the bytes of an audio file.
-        said: what is said in it.
-    """
-
-    name: str
-    sound: bytes
-    said: str
+    name: str  # shown to visitors
+    sound: bytes  # the bytes of an audio file
+    said: str  # what is said in it
 
 
 @functools.cache

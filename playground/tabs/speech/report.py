@@ -28,17 +28,11 @@ _HEADINGS = ("Window", "Time", "Text", "Outcome", "With compile")
 
 @dataclass(frozen=True)
 class Heard:
-    """What the result area shows.
+    """What the result area shows."""
 
-    Attributes:
-        result: what the engine answered.
-        said: what is said in the recording; None if unknown.
-        other_s: seconds that the visitor waited for the engine's start, which `result.timing`
-            does not include.
-    """
-
-    result: Transcription
-    said: str | None = None
+    result: Transcription  # what the engine answered
+    said: str | None = None  # what is said in the recording; None if unknown
+    # seconds that the visitor waited for the engine's start, which `result.timing` does not include
     other_s: float = 0.0
 
 

@@ -16,19 +16,13 @@ _CACHED = (CacheOutcome.HIT.value, CacheOutcome.REUSED.value)
 
 @dataclass(frozen=True)
 class ShapeStatistics:
-    """The cached runs of one compiled function.
-
-    Attributes:
-        first_call_s: what its first call cost, trace, compile and run; that of its latest run.
-        run_s: prefill and decode of each cached run, summed up.
-        tokens_per_second: the median over them; None where none wrote two tokens.
-    """
+    """The cached runs of one compiled function."""
 
     model: str
     key: CacheKey
-    first_call_s: float
-    run_s: Statistics
-    tokens_per_second: float | None
+    first_call_s: float  # what its first call cost, trace, compile and run; that of its latest run
+    run_s: Statistics  # prefill and decode of each cached run, summed up
+    tokens_per_second: float | None  # the median over them; None where none wrote two tokens
 
 
 def run_s(run: Record) -> float:

@@ -37,17 +37,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Told:
-    """What a process tells in the end.
+    """What a process tells in the end."""
 
-    Attributes:
-        answers: one a request.
-        left: names of the files in the folder that XLA wrote to.
-        log: what this package logged, warnings and worse.
-    """
-
-    answers: tuple[Answer, ...]
-    left: tuple[str, ...]
-    log: str
+    answers: tuple[Answer, ...]  # one a request
+    left: tuple[str, ...]  # names of the files in the folder that XLA wrote to
+    log: str  # what this package logged, warnings and worse
 
     @property
     def outcomes(self) -> list[str]:

@@ -25,17 +25,12 @@ _VIEWS = frozenset(
 
 @dataclass(frozen=True)
 class Value:
-    """The origin of a value.
+    """The origin of a value."""
 
-    Attributes:
-        arguments: numbers of the function's arguments; empty for a computed value.
-        depth: number of its layer; None before the first.
-        parts: of a tuple.
-    """
-
+    # numbers of the function's arguments; empty for a computed value
     arguments: frozenset[int] = frozenset()
-    depth: int | None = None
-    parts: tuple[Value, ...] = ()
+    depth: int | None = None  # number of its layer; None before the first
+    parts: tuple[Value, ...] = ()  # of a tuple
 
 
 @dataclass(frozen=True)
@@ -63,19 +58,12 @@ class Kernel:
 
 @dataclass
 class Walk:
-    """A walk through a module.
+    """A walk through a module."""
 
-    Attributes:
-        module: the module.
-        depth_of: the layer of an argument of the function, or None.
-        ends_layers: arguments after which a value belongs to no layer: the head.
-        body_only: whether only one round of the outermost loop is listed.
-    """
-
-    module: Module
-    depth_of: Callable[[int], int | None]
-    ends_layers: Collection[int]
-    body_only: bool
+    module: Module  # the module
+    depth_of: Callable[[int], int | None]  # the layer of an argument of the function, or None
+    ends_layers: Collection[int]  # arguments after which a value belongs to no layer: the head
+    body_only: bool  # whether only one round of the outermost loop is listed
     kernels: list[Kernel] = field(default_factory=list)
     _loops: list[list[Kernel]] | None = None
 
