@@ -241,7 +241,6 @@ def share_read(model: str) -> float:
 
 
 def is_random(model: str) -> bool:
-    """Whether a model's weights are random."""
     return not model.endswith(".gguf") and _split(model)[0] in (GPT2_124M, *SIZES)
 
 
@@ -253,7 +252,6 @@ def prompt(checkpoint: Path, tokens: int) -> tuple[int, ...]:
 
 
 def packaged_file() -> Path:
-    """The GGUF file of the packaged model."""
     return Registry().locate(PACKAGED_MODEL).folder
 
 

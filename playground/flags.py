@@ -25,8 +25,6 @@ from xla_backend.process.memory import (
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag."""
-
     name: str
     help: str  # its meaning, its environment variable, its default
     default: object = ""  # the value if neither the flag nor its variable is given
@@ -61,7 +59,6 @@ def _at_least_one(text: str) -> int:
 
 
 def _limit(name: str, flag: str, meaning: str) -> Flag:
-    """The flag of a bound of `Limits`."""
     usual, public = (f"{getattr(limits, name):g}" for limits in (Limits(), PUBLIC_LIMITS))
     variable = Flag(flag, "").variable
     help_text = f"{meaning} ({variable}; default: {usual}, on Spaces and with --share {public})"

@@ -51,8 +51,6 @@ _SHOW_MODE = "() => ({__type__: 'update', selected: showPlace()})"
 
 
 class Page(gr.Blocks):
-    """The page."""
-
     context: PageContext  # what its modes share
 
 

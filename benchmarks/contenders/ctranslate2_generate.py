@@ -21,7 +21,6 @@ class Model:
     libraries = ("ctranslate2",)
 
     def __init__(self, folder: Path, work: Path, weights: str) -> None:
-        """Converts if needed, and loads. The weights are of this dtype."""
         stamp = (folder / "model.safetensors").stat().st_mtime_ns
         converted = work / f"ctranslate2-{ctranslate2.__version__}-{folder.name}-{weights}-{stamp}"
         if not (converted / "model.bin").exists():

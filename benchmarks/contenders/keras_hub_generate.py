@@ -20,7 +20,6 @@ class Model:
     libraries = ("keras-hub", "keras", "jax")
 
     def __init__(self, folder: Path, work: Path, weights: str) -> None:
-        """Loads the checkpoint with keras-hub's own reader of the Hub's layout."""
         name = _CLASSES[json.loads((folder / "config.json").read_text())["model_type"]]
         backbone = getattr(keras_hub.models, f"{name}Backbone").from_preset(
             str(folder), dtype="float32"

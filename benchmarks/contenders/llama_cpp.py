@@ -21,7 +21,6 @@ class Model:
     libraries = ("xllamacpp",)
 
     def __init__(self, folder: Path, work: Path, weights: str) -> None:
-        """Loads the file of these weights in the checkpoint's `gguf/`."""
         self._server = server(folder / "gguf" / f"{weights}.gguf", slots=1, context=1024)
 
     def generate(self, request: Request) -> list[int]:

@@ -17,7 +17,6 @@ class Model:
     libraries = ("onnxruntime", "transformers")
 
     def __init__(self, folder: Path, work: Path, weights: str) -> None:
-        """Exports if needed, and loads."""
         exported = work / f"onnx-{folder.name}"
         if not (exported / "model.onnx").exists():
             ORTModelForCausalLM.from_pretrained(folder, export=True).save_pretrained(exported)

@@ -238,7 +238,6 @@ def _here(grammar: Grammar, grammars: Grammars) -> Followed | None:
 
 
 def _converted(schema: Any, converter: str) -> Grammar | None:
-    """llama.cpp's rules."""
     done = subprocess.run(
         [converter], input=json.dumps(schema), capture_output=True, text=True, check=False
     )

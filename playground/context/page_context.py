@@ -174,7 +174,6 @@ class PageContext:
         return sorted(self.models(), key=lambda model: model.is_instruct)
 
     def speech_models(self) -> list[ModelInfo]:
-        """The offered speech models."""
         return [model for model in self._all_models() if model.family == "speech"]
 
     def models_in(self, picker: str) -> list[ModelInfo]:

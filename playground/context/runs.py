@@ -113,12 +113,10 @@ class VisitorRun(Generic[Chunk, Result]):
         self._lock = threading.Lock()
 
     def _open(self, backend: AnyBackend) -> AnyStream[Chunk, Result]:
-        """Sends the request."""
         raise NotImplementedError
 
     @property
     def stopped(self) -> bool:
-        """Whether the visitor has stopped it."""
         return self._stopped
 
     @property
@@ -180,7 +178,6 @@ class VisitorRun(Generic[Chunk, Result]):
             self.other_s = max(0.0, self.clicked_s - result.timing.total_s)
 
     def _read(self, stream: AnyStream[Chunk, Result]) -> Iterator[Chunk]:
-        """The opened stream's chunks."""
         return iter(stream)
 
     @property

@@ -84,7 +84,6 @@ class RunsTogether:
     left_s: ClassVar[float | None] = None
 
     def __init__(self, members: Sequence[Member], apart_s: float | None) -> None:
-        """Sends nothing yet."""
         self.taken_at: float | None = None
         self.waited_for = False
         self.members = members

@@ -63,7 +63,6 @@ class Place:
     """
 
     def __init__(self, line: WaitingLine, address: str, limit: int) -> None:
-        """At the end of the queue; see `WaitingLine.enter`."""
         self.address = address
         self.limit = limit
         self.enqueue_time = time.monotonic()
@@ -216,7 +215,6 @@ class WaitingLine(Queue):
         return places
 
     def leave(self, place: Place) -> None:
-        """Removes a place."""
         if place in self._places:
             self._places.remove(place)
             self._call_up()

@@ -29,8 +29,6 @@ _FULL = (
 
 
 class HistoryPanel:
-    """Builds the mode inside the current `gr.Tab`."""
-
     name = "Your runs"
 
     def __init__(self, page: PageContext) -> None:

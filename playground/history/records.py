@@ -95,12 +95,10 @@ def checked(run: object) -> Record | None:
 
 
 def find(runs: Sequence[Record], number: object) -> Record | None:
-    """The run of that number."""
     return next((run for run in runs if run["run"] == number), None)
 
 
 def without(runs: Sequence[Record], number: object) -> list[Record]:
-    """The runs without one."""
     return [run for run in runs if run["run"] != number]
 
 

@@ -75,7 +75,6 @@ def answer(text: str) -> h.Node:
 
 
 def copied_code(code: str) -> h.Element:
-    """A block of code, with a button to copy it."""
     return h.div(".copied-code", dir="ltr")[
         h.button(type="button")["Copy"], h.pre(translate="no")[h.code[code]]
     ]

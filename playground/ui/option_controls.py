@@ -255,7 +255,6 @@ def grammar_from(text: str) -> Grammar | None:
 
 
 def _grammar_text(grammar: Grammar | None) -> str:
-    """The inverse of `grammar_from`."""
     if grammar is None:
         return ""
     value = grammar.to_dict()

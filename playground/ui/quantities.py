@@ -26,7 +26,6 @@ def as_shown(value: float) -> float:
 
 
 def seconds_or_dash(value: float | None) -> str:
-    """A duration, or a dash if there is none."""
     return "–" if value is None else seconds(value)
 
 

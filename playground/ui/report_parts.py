@@ -179,7 +179,6 @@ def queued(ahead: int) -> h.Element:
 
 
 def progress_bar(label: str, share: float) -> h.Element:
-    """The progress, 0 to 1."""
     return meter(label, {"aria-valuenow": f"{share * 100:.0f}"})[part("", share)]
 
 

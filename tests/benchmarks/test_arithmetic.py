@@ -25,7 +25,6 @@ LLAMA_CPP, PYTORCH = NAMED["llama.cpp, Q4_1"], NAMED["PyTorch"]
 
 
 def answer(sent: float = 0.0, first: float = 1.0, last: float = 3.0, text: str = "a") -> Answer:
-    """An answer of 5 tokens."""
     return Answer(sent, first, last, text, tokens=5, prompt_tokens=3, cached_tokens=0, cache="hit")
 
 

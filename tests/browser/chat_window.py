@@ -65,7 +65,6 @@ class ChatWindow(Visit):
         return self.at("#chat .chat-line").all_inner_texts()
 
     def press_message(self, name: str) -> None:
-        """Presses the last of the buttons of that name beside a message."""
         self.at(f'#chat button[aria-label="{name}"]').last.click()
 
     def edit(self, number: int, text: str) -> None:
@@ -80,7 +79,6 @@ class ChatWindow(Visit):
             expect(self.at("#chat_list button").nth(place)).to_have_text(said)
 
     def open_listed(self, name: str) -> None:
-        """Opens a conversation of the list."""
         self.at("#chat_list button", name).first.click()
         self.at("#chat_list button[aria-current]", name).wait_for()
 

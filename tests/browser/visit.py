@@ -142,7 +142,6 @@ class Visit:
         self._unfold(".area-options .more-options", "input")
 
     def show_code(self, form: str) -> None:
-        """Shows the request as code of some form."""
         self._unfold("#view_code", ".cm-line")
         self.at("#code_form label", form).click()
 

@@ -86,7 +86,6 @@ def _module(name: str) -> ir.Module:
         return call.sext(call.get(at, WORD), LONG), call.sext(call.get(at, WORD, 4), LONG)
 
     def line(row: Value, position: Value) -> Value:
-        """The address of a position's line."""
         block = call.udiv(position, long(BLOCK))
         block = call.select(in_state, call.sub(row_blocks, long(1)), block)
         block = call.add(call.mul(row, row_blocks), block)

@@ -25,7 +25,6 @@ _WORDS = ir.VectorType(WORD, LANES)
 
 
 def constant(number: float) -> ir.Constant:
-    """A vector of one number."""
     return ir.Constant(VECTOR, [number] * LANES)
 
 

@@ -107,7 +107,6 @@ def _engine(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
 
 
 def _transformers(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
-    """Transformers' `generate`, eager or compiled."""
     tell("importing")
     start = time.perf_counter()
     import tensorflow as tf

@@ -21,7 +21,6 @@ class Channel:
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Takes over the connection, and closes it at the end."""
         self._connection = connection
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="channel-writer", daemon=True)

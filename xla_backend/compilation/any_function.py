@@ -237,7 +237,6 @@ def _describe_one(value: Any) -> str:
 
 
 def _name(function: Callable[..., Any]) -> str:
-    """A function's name: `model`, `model.method` or `function`."""
     own = getattr(function, "__name__", None) or getattr(function, "name", None)
     own = own or type(function).__name__
     owner = getattr(getattr(function, "__self__", None), "name", None)

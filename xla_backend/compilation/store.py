@@ -308,7 +308,6 @@ def _unpack(content: bytes, name: str) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _remove(path: Path) -> None:
-    """Removes a file or a folder, if it is there."""
     if path.is_dir():
         shutil.rmtree(path)
     else:

@@ -111,7 +111,6 @@ def remove() -> None:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Removes the folders of processes that were killed."""
     for path in place.glob(f"{_PREFIX}*"):
         process = path.name.removeprefix(_PREFIX).partition("-")[0]
         if process.isdigit() and not Path(f"/proc/{process}").exists() and Path("/proc").exists():

@@ -35,7 +35,6 @@ class Deciding:
     """
 
     def __init__(self, questions: Sequence[Question], tokens: QuestionTokens) -> None:
-        """Reads nothing yet."""
         self.tokens = tokens
         self._questions = questions
         self._firsts: list[Row] = []

@@ -62,7 +62,6 @@ class FunctionResolver:
         self._maker = maker
 
     def key(self, engine: Engine, prompt_tokens: int, request: TextRequest) -> CacheKey:
-        """The exact key of a text request."""
         return key_for(self._rules, engine.info, prompt_tokens, request, engine.has_pool)
 
     def speech_key(self, engine: Engine, options: GenerationOptions) -> CacheKey:

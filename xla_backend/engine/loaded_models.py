@@ -24,7 +24,6 @@ class LoadedModels:
     """Loads each model once, at its first request."""
 
     def __init__(self, registry: Registry, store: Store | None, loop: Loop) -> None:
-        """`store` is for the models' compiled functions."""
         self._registry = registry
         self._compiler = Compiler(store)
         self._loop = loop
@@ -32,7 +31,6 @@ class LoadedModels:
         self._engines: dict[str, Engine] = {}
 
     def find(self, model: str) -> Engine | None:
-        """The model, if it is loaded."""
         return self._engines.get(model)
 
     def get(self, model: str) -> Engine:

@@ -96,7 +96,6 @@ class Loop:
         on_status: Callable[[EngineStatus], None] | None = None,
         on_change: Callable[[], None] | None = None,
     ) -> None:
-        """Starts the thread; arguments as for `Backend`."""
         self._origin = Origin()
         self.background = Background(on_change)
         self.compiling = BusyClock()
@@ -256,7 +255,6 @@ class Loop:
         error: BaseException | None = None,
         has_engine: bool = False,
     ) -> None:
-        """Runs a request until it waits again."""
         request.has_engine = has_engine
         try:
             awaited = request.steps.send(value) if error is None else request.steps.throw(error)

@@ -70,7 +70,6 @@ class Text:
         loop: Loop,
         may_begin: Callable[[], bool],
     ) -> None:
-        """Arguments as for `Backend.submit`, and the parts of the engine."""
         self._request = request
         self._asked = request.options
         self._stream = stream

@@ -65,7 +65,6 @@ class Hearing:
         loop: Loop,
         may_begin: Callable[[], bool],
     ) -> None:
-        """See `text.Text`."""
         self._request = request
         self._stream = stream
         self._models = models

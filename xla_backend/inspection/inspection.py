@@ -98,7 +98,6 @@ class FunctionInside:
 
     @property
     def intensity(self) -> float:
-        """FLOPs per byte."""
         return self.flops / max(self.bytes, 1)
 
     def to_json(self) -> dict[str, Any]:

@@ -103,7 +103,6 @@ class Inspector:
         self._ask("measuring:make", self.store.root, model, self._registry, key)
 
     def measured(self, identity: str, key: CacheKey) -> Measurement | None:
-        """The cached result of `measure`, or None."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             text = self._file(identity, key, "measurement").read_text()
             return Measurement.from_json(json.loads(text))

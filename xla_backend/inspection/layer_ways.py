@@ -58,7 +58,6 @@ def compare(
 
 
 def shortened(model: Any, layers: Any) -> Any:
-    """The model with only these layers."""
     changes = {"layers": layers}
     if hasattr(model, "form"):
         forms = model.form.layers[: len(layers)]

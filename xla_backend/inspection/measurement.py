@@ -86,7 +86,6 @@ class Measurement:
 
     @property
     def matrices_bytes(self) -> int:
-        """Bytes of all matrices."""
         return sum(sum(of.values()) for of in self.matrices.values())
 
     @property
@@ -125,7 +124,6 @@ class Measurement:
         return self.token_s / self.limits.shortest_s(function.flops, function.bytes)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod

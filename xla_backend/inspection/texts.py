@@ -73,7 +73,6 @@ def passes(folder: Path, model: str, registry: Registry, key: CacheKey) -> list[
 
 
 def _teller(function: Callable[..., Any], arguments: list[Any]) -> Callable[[str], str | bytes]:
-    """A function that returns the text of a stage."""
     flat = tf.nest.flatten(arguments)
 
     def call(*given: tf.Tensor) -> list[tf.Tensor]:

@@ -69,7 +69,6 @@ class Grammar:
 
     @classmethod
     def json_object(cls) -> Grammar:
-        """Any JSON object."""
         return cls("json_object")
 
     @classmethod

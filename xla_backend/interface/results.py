@@ -244,7 +244,6 @@ class GenerationResult:
 
     @property
     def new_tokens(self) -> int:
-        """Number of generated tokens."""
         return len(self.tokens)
 
     @property
@@ -368,7 +367,6 @@ class Transcription(GenerationResult):
 
     @property
     def segments(self) -> list[TimedText]:
-        """The segments of all windows."""
         return [segment for window in self.windows for segment in window.segments]
 
     @property

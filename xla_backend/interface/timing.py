@@ -97,7 +97,6 @@ class Stopwatch:
     """
 
     def __init__(self, phase: str, started: float | None = None) -> None:
-        """Starts in a phase, now or at an earlier `time.perf_counter()` reading."""
         now = time.perf_counter()
         self.started = self._entered = now if started is None else min(started, now)
         self._spans: list[Span] = []
@@ -233,7 +232,6 @@ class Spread:
 
 
 def spread(seconds: Sequence[float]) -> Spread | None:
-    """The spread of the values; None if there are none."""
     if not seconds:
         return None
     low_s, high_s = min(seconds), max(seconds)
@@ -260,7 +258,6 @@ class Statistics:
 
 
 def summarize(seconds: Sequence[float]) -> Statistics | None:
-    """Statistics of the values; None if there are none."""
     scatter = spread(seconds)
     if scatter is None:
         return None

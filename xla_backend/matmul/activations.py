@@ -80,7 +80,6 @@ class Group:
     """16 or 32 neighbours of a row, each broadcast to a vector."""
 
     def __init__(self, builder: Builder, row: Value, first: Value, lines: int) -> None:
-        """The lines from `first` on."""
         self._builder = builder
         self._group = builder.at(row, size(builder, first))
         half = builder.and_(first, long(GROUP // 2))

@@ -59,7 +59,6 @@ class Format(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Bits of a value."""
         return sum(plane.bits for plane in self.planes)
 
     @property
@@ -170,7 +169,6 @@ class Blocks:
         return len(self.raw)
 
     def __getitem__(self, rows: np.ndarray | slice) -> Blocks:
-        """Some rows."""
         return Blocks(self.name, self.raw[rows])
 
     def halves(self) -> np.ndarray:
@@ -183,7 +181,6 @@ class Blocks:
         return np.ascontiguousarray(blocks[:, :, places]).view(np.float16)
 
     def parts(self) -> Parts:
-        """The parts of the blocks."""
         form = self.format
         blocks = self.raw.reshape(len(self), -1, form.size)
         values = np.zeros((*blocks.shape[:2], form.block), np.uint8)

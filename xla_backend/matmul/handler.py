@@ -60,7 +60,6 @@ class Handler(Builder):
     """
 
     def __init__(self, module: ir.Module, name: str) -> None:
-        """Begins the function with this name in XLA."""
         super().__init__(module, name, [POINTER], POINTER, is_public=True)
         (frame,) = self.arguments
         places = foreign_calls.FRAME

@@ -238,7 +238,6 @@ def for_groups(
 def _factors(
     builder: Builder, form: Format, tile: Tile, block: Value, start: Value, constant: float
 ) -> tuple[list[Value], list[Value] | None]:
-    """See `Group.factors`."""
     found = [
         [
             builder.fpext(half, VECTOR)

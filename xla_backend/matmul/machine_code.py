@@ -84,7 +84,6 @@ class Builder(ir.IRBuilder):
         *,
         is_public: bool = False,
     ) -> None:
-        """Begins the function with an empty block."""
         function = ir.Function(module, ir.FunctionType(returns, arguments), name)
         if not is_public:
             function.linkage = "internal"

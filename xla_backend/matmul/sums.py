@@ -245,7 +245,6 @@ def column(module: ir.Module, number_format: str) -> ir.Function:
 def choose(
     builder: Builder, functions: Mapping[int, ir.Function], rows: Value, arguments: Sequence[Value]
 ) -> None:
-    """Calls the function for a number of rows."""
     after = builder.append_basic_block("chosen")
     choice = builder.switch(rows, after)
     for count, function in functions.items():

@@ -28,7 +28,6 @@ class Job:
         return builder.at(job, self._places[name])
 
     def get(self, builder: Builder, job: Value, names: str, kind: ir.Type = LONG) -> list[Value]:
-        """Values by their names."""
         return [builder.load(self.place(builder, job, name), typ=kind) for name in names.split()]
 
     def wait(self, builder: Builder, job: Value, units: Value) -> None:

@@ -56,7 +56,6 @@ class History:
             self._note(model, key, rows=rows)
 
     def record_first_call(self, model: str, key: CacheKey, first_call: FirstCall) -> None:
-        """Records the phases of a first call."""
         took_s = first_call.total_s
         with self._lock:
             if first_call.outcome is CacheOutcome.DISK:
@@ -73,7 +72,6 @@ class History:
             return sorted(asked, key=lambda key: (-keys[key].times, key))
 
     def save(self) -> None:
-        """Writes to the store now."""
         if self._store is not None:
             self._saved = time.monotonic()
             self._store.write_history(self._weights, _to_json(self.past()))

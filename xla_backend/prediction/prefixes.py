@@ -21,7 +21,6 @@ def root_name(identity: str, salt: str) -> str:
 
 
 def block_name(parent: str, tokens: Sequence[int]) -> str:
-    """The name of a block with these tokens after its parent."""
     text = " ".join([parent, *map(str, tokens)])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

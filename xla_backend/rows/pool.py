@@ -76,7 +76,6 @@ class Row:
 
     @property
     def generated(self) -> int:
-        """Number of generated tokens."""
         return len(self.token_ids) - self.prompt_tokens
 
     @property
@@ -296,7 +295,6 @@ class Pool:
         row.addresses, row.path, row.in_memory, row.state = [], [], 0, 0
 
     def _release(self, row: Row) -> None:
-        """Frees what is a row's own in memory."""
         for node in row.path:
             node.users -= 1
         for address in row.addresses[len(row.path) :]:

@@ -111,7 +111,6 @@ class RowScheduler:
         return [*self._decoding, *self._reading, *self._waiting]
 
     def give_up(self, error: Exception) -> list[RowRequest]:
-        """Ends all rows with an error."""
         requests = self.requests()
         for request in requests:
             request.error = error

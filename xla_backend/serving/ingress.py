@@ -53,7 +53,6 @@ class ServiceHost(Host):
     audio_s = DEFAULT_MAX_SECONDS
 
     def __init__(self, backend: Answering, models: Sequence[str], weights: str) -> None:
-        """Offers models; see `ServeSettings`."""
         self.backend = backend
         listed = {info.name: info for info in open_registry(models, weights=weights).list()}
         names = models or tuple(listed)
@@ -84,7 +83,6 @@ class Ingress:
     """The deployment that gets HTTP requests from Ray Serve's proxies."""
 
     def __init__(self, handle: DeploymentHandle, models: tuple[str, ...], weights: str) -> None:
-        """Takes a handle to the replicas; see `ServeSettings`."""
         self._host = ServiceHost(Replicas(handle), models, weights)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:

@@ -38,7 +38,6 @@ class Replicas:
     """Sends each request to the replica that Ray Serve chooses for its model and session."""
 
     def __init__(self, handle: DeploymentHandle) -> None:
-        """Takes a handle to replicas of `replica.Replica`."""
         self._handle = handle
 
     def submit(self, request: TextRequest) -> ReplicaStream[str, GenerationResult]:

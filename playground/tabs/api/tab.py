@@ -29,8 +29,6 @@ _PATHS = {
 
 
 class ApiTab:
-    """Builds the mode inside the current `gr.Tab` and connects it."""
-
     name = "API"
 
     def __init__(self, page: PageContext) -> None:

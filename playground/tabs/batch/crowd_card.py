@@ -21,10 +21,7 @@ _LABEL = "(visitors) => `${visitors} visitors arrive`"
 
 
 class CrowdCard:
-    """Builds the card inside the current column and connects it."""
-
     def __init__(self, page: PageContext, prompts: gr.Textbox) -> None:
-        """Takes the field whose prompts are sent."""
         self._page = page
         ui.heading(
             "Many visitors at once",

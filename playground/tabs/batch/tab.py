@@ -29,8 +29,6 @@ A girl named Mia found a key"""
 
 
 class BatchTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Batch"
 
     def __init__(self, page: PageContext) -> None:

@@ -45,7 +45,6 @@ class Figures:
 
     @classmethod
     def of(cls, result: GenerationResult, reuses: bool, left_out: int) -> Figures:
-        """The figures of a result."""
         own: dict[str, Any] = {
             "reuses": reuses,
             "left_out": left_out,

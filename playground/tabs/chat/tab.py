@@ -66,8 +66,6 @@ _COPY_LINK = f"""(opened, text, model, system, ...options) => {{
 
 
 class ChatTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Chat"
 
     def __init__(self, page: PageContext) -> None:
@@ -425,7 +423,6 @@ class ChatTab:
             return {self.notice: ui.notice(labelled(str(error)))}
 
     def _retry(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
-        """Asks the last question again."""
         try:
             last, salt = self._before(values)
             if not last.turns:

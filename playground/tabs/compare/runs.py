@@ -151,7 +151,6 @@ class VariantRow:
 
     @property
     def is_done(self) -> bool:
-        """Whether all its calls are done."""
         return self.first is not None and not calls_left(self.later_s, self.most_calls)
 
     @property

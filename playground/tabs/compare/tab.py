@@ -52,8 +52,6 @@ _FIRST_VARIANTS = "Press Compare: the same prompt, side by side."
 
 
 class CompareTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Compare"
 
     def __init__(self, page: PageContext) -> None:

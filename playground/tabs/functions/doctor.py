@@ -59,8 +59,6 @@ def _arguments(function: str, values: Sequence[Any]) -> tuple[Argument, ...]:
 
 
 class RetraceDoctor:
-    """Builds the card inside the current column and connects it."""
-
     def __init__(self, page: PageContext) -> None:
         self._page = page
         ui.heading(

@@ -19,8 +19,6 @@ _FIRST = FunctionRequest("dense", 5)
 
 
 class FunctionsTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Functions"
 
     def __init__(self, page: PageContext) -> None:

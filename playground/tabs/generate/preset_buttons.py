@@ -24,8 +24,6 @@ MAX_NAME = 60
 
 
 class PresetButtons:
-    """Builds the buttons where it is created."""
-
     def __init__(self, page: PageContext, link: LinkedRequest) -> None:
         self._page, self._link = page, link
         self._buttons = ui.name_buttons([*PRESETS], "Presets", "presets")

@@ -46,8 +46,6 @@ _COPY_TEXT = """() => {
 
 
 class PlaygroundTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Playground"
 
     def __init__(self, page: PageContext) -> None:
@@ -357,7 +355,6 @@ class PlaygroundTab:
         return Run(asked.model, text, options, questions=questions), asked.holds_seed
 
     def _predicted(self, run: Run) -> Prediction:
-        """What the engine says before a run."""
         return self._backend.predict(
             run.model, run.prompt, run.options, exact_key=run.exact_key, questions=run.questions
         )
@@ -449,7 +446,6 @@ class PlaygroundTab:
         }
 
     def _result(self, shown: Shown | None, empty: Family) -> ui.Updates:
-        """The text and what it cost."""
         if shown is None:
             return {self.story: report.empty_story(empty), self.report: report.empty_report(empty)}
         family = self._family(shown.result.model, shown.prompt)

@@ -178,7 +178,6 @@ def _token(token: Token, place: int, of: int) -> h.Node:
 
 
 def _marks(token: Token) -> list[str]:
-    """Its marks, of `_MARKS`."""
     is_marked = {
         "same-pass": token.in_same_pass,
         "forced": token.is_forced,

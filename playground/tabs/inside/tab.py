@@ -47,8 +47,6 @@ def _answered(work: Callable[[InsideTab, str, str | None], ui.Updates]) -> Calla
 
 
 class InsideTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Inside"
 
     def __init__(self, page: PageContext) -> None:

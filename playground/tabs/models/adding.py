@@ -38,7 +38,6 @@ class Adding:
     """
 
     def __init__(self, added: AddedModels) -> None:
-        """Nothing is being added yet."""
         self.progress: AddingProgress | None = None
         self._added = added
         self._lock = threading.Lock()

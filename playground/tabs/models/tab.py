@@ -21,8 +21,6 @@ from xla_backend.inspection.measurement import MachineLimits
 
 
 class ModelsTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Models"
 
     def __init__(self, page: PageContext) -> None:

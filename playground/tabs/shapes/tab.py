@@ -32,8 +32,6 @@ _SHOW_CONFIRMATION = """() => requestAnimationFrame(() => requestAnimationFrame(
 
 
 class ShapesTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Shapes"
 
     def __init__(self, page: PageContext) -> None:

@@ -109,7 +109,6 @@ class Side:
 
     @property
     def own(self) -> list[ui.Field]:
-        """The fields that only this side has."""
         prompt = self.fields.settings["prompt"]
         return [field for field in self.fields.inputs if field is not prompt]
 
@@ -126,8 +125,6 @@ class Side:
 
 
 class SideBySideTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Side by side"
 
     def __init__(self, page: PageContext) -> None:
@@ -331,7 +328,6 @@ class SideBySideTab:
         return run
 
     def _shown(self, pair: Pair) -> ui.Updates:
-        """Both sides as they are now."""
         texts = report.texts(pair.members) if pair.is_over else (None, None)
         status = self._page.backend.status
         updates: ui.Updates = {}

@@ -60,8 +60,6 @@ _LANGUAGES = {
 
 
 class SpeechTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Speech"
 
     def __init__(self, page: PageContext) -> None:

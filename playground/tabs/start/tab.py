@@ -75,8 +75,6 @@ the tokens of all methods are compared.</p>
 
 
 class StartTab:
-    """Builds the place inside the current `gr.Tab` and connects it."""
-
     name = "Start"
 
     def __init__(self, page: PageContext) -> None:

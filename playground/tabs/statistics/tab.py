@@ -14,8 +14,6 @@ from playground.ui.components import EACH_TIME, heading, html
 
 
 class StatisticsTab:
-    """Builds the tab inside the current `gr.Tab` and connects it."""
-
     name = "Statistics"
 
     def __init__(self, page: PageContext) -> None:

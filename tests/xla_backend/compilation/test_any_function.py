@@ -15,7 +15,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Do not pass an `input_shape`")
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
-    """Standard normal float32."""
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 

@@ -24,7 +24,6 @@ _PIECES = '▁{ {" ▁" ": ":▁ ", ",▁ true ▁true null 12 3.5 ▁[ ]} "] �
 
 @functools.cache
 def tokenizer(kind: str) -> tuple[Tokenizer, int]:
-    """A tokenizer, and its token that ends a text."""
     if kind == "byte-level":
         return Tokenizer.load(gguf_files.smollm2()), 2
     if kind == "in channels":

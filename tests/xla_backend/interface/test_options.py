@@ -25,7 +25,6 @@ HUGE = 10**5000  # more digits than Python agrees to print
 
 
 def refusal(**options: Any) -> str:
-    """The message with which options are refused."""
     with pytest.raises(InvalidRequest) as caught:
         GenerationOptions(**options)
     message = str(caught.value)

@@ -134,7 +134,6 @@ class Pair(abc.ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The checkpoint's generation config."""
         return json.loads((self.folder / "generation_config.json").read_text())
 
     @property

@@ -47,7 +47,6 @@ class Module:
         self.entry = self.computations[self.proto.entry_computation_id]
 
     def called(self, instruction: Any) -> list[Any]:
-        """The computations that an instruction calls."""
         return [self.computations[id] for id in instruction.called_computation_ids]
 
     def operands(self, instruction: Any) -> list[Any]:

@@ -92,7 +92,6 @@ class Sources:
     """The lines of this package in which operations were made, by the operations' names."""
 
     def __init__(self, compressed: Iterable[bytes]) -> None:
-        """See `traced_function.Definition.sources`."""
         _, info_message = protos.graphs()
         self._frames: dict[str, tuple[Frame, ...]] = {}
         for each in compressed:
