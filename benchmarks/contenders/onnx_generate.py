@@ -8,10 +8,10 @@ import onnxruntime
 import torch
 from optimum.onnxruntime import ORTModelForCausalLM
 
-from benchmarks.contenders import THREADS, Request
+from benchmarks.contenders import THREADS, pytorch_generate
 
 
-class Model:
+class Model(pytorch_generate.Model):
     """An exported checkpoint; the export is kept for the next run."""
 
     libraries = ("onnxruntime", "transformers")
@@ -23,17 +23,5 @@ class Model:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = THREADS
         self._model = ORTModelForCausalLM.from_pretrained(exported, session_options=options)
+        self._end = self._model.config.eos_token_id
         torch.set_num_threads(THREADS)
-
-    def generate(self, request: Request) -> list[int]:
-        """The new tokens."""
-        ids = torch.tensor([request.ids])
-        tokens = self._model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=request.new_tokens,
-            num_beams=request.num_beams,
-            do_sample=False,
-            pad_token_id=self._model.config.eos_token_id,
-        )[0]
-        return tokens[-request.new_tokens :].tolist()

@@ -44,45 +44,29 @@ class MachineLimits:
 
 @dataclass(frozen=True)
 class WayOfALayer:
-    """One layer, called in one way.
+    """One layer, called in one way."""
 
-    Attributes:
-        operations: number of TensorFlow operations. kernels: that run.
-        bytes: read and written by them. seconds: of the median call.
-    """
-
-    operations: int
-    kernels: int
-    bytes: int
-    seconds: float
+    operations: int  # number of TensorFlow operations
+    kernels: int  # that run
+    bytes: int  # read and written by them
+    seconds: float  # of the median call
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A token of one function, measured.
+    """A token of one function, measured."""
 
-    Attributes:
-        token_s: seconds of a token without the profiler: the median before or after it, whichever
-            is shorter. profiled_token_s: with the profiler, the median.
-        kernel_s: seconds per token by kernel name, from XLA's profiler.
-        prefill_s: of a prompt, without the profiler.
-        limits: of the machine.
-        ways: one layer by way: "eager", "graph", "xla"; empty if the family's layers cannot be
-            called alone.
-        load: CPU load while measuring, including this program.
-        took_s: seconds of the whole measurement, with loading the model.
-        matrices: see `ModelInfo`.
-    """
-
+    # seconds of a token without the profiler: the median before or after it, whichever is shorter
     token_s: float
-    profiled_token_s: float
-    kernel_s: Mapping[str, float]
-    prefill_s: float
-    limits: MachineLimits
-    load: float
-    took_s: float
+    profiled_token_s: float  # with the profiler, the median
+    kernel_s: Mapping[str, float]  # seconds per token by kernel name, from XLA's profiler
+    prefill_s: float  # of a prompt, without the profiler
+    limits: MachineLimits  # of the machine
+    load: float  # CPU load while measuring, including this program
+    took_s: float  # seconds of the whole measurement, with loading the model
+    # one layer by way: "eager", "graph", "xla"; empty if the family's layers cannot be called alone
     ways: Mapping[str, WayOfALayer] = field(default_factory=dict)
-    matrices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    matrices: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # see `ModelInfo`
 
     @property
     def matrices_bytes(self) -> int:

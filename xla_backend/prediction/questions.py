@@ -27,18 +27,12 @@ _NO_THINKING = {"enable_thinking": False}
 
 @dataclass(frozen=True)
 class QuestionTokens:
-    """The tokens of some questions.
+    """The tokens of some questions."""
 
-    Attributes:
-        prompts: of each question, with the text before it. answers: of each, of each answer.
-        shared: what all prompts begin with; nothing if there is one.
-        most_tokens: of the longest question with its longest answer.
-    """
-
-    prompts: list[list[int]]
-    answers: list[list[list[int]]]
-    shared: list[int]
-    most_tokens: int
+    prompts: list[list[int]]  # of each question, with the text before it
+    answers: list[list[list[int]]]  # of each, of each answer
+    shared: list[int]  # what all prompts begin with; nothing if there is one
+    most_tokens: int  # of the longest question with its longest answer
 
     @classmethod
     def of(

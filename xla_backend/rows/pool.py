@@ -36,40 +36,28 @@ STATES_EVERY = 512
 
 @dataclass(eq=False)
 class Row:
-    """One text: its prompt and its generated tokens.
+    """One text: its prompt and its generated tokens."""
 
-    Attributes:
-        token_ids: the prompt, then the generated tokens. prompt_tokens: length of the prompt.
-        salt: it may reuse prefixes of this salt; if empty, it reuses and shares none.
-        options: of the text.
-        in_memory: how many tokens have their keys and values in memory.
-        reused: how many of them were cached.
-        grammar: restricts the text; None for any text. grammar_state: the automaton's state.
-        is_done: whether the text has ended.
-        is_restored: whether some reused tokens came from disk.
-        targets: of a row that is only read: for each of its last tokens, the following tokens whose
-            log-probability is wanted; None if text is to be generated.
-        logprobs: these, float64, as far as they are known.
-        state: address of its state; 0 for none.
-    """
-
-    token_ids: list[int]
-    prompt_tokens: int
-    salt: str
-    options: GenerationOptions
-    grammar: Automaton | StepByStep | None = None
-    grammar_state: int = START
-    in_memory: int = 0
-    reused: int = 0
-    is_done: bool = False
-    is_restored: bool = False
+    token_ids: list[int]  # the prompt, then the generated tokens
+    prompt_tokens: int  # length of the prompt
+    salt: str  # it may reuse prefixes of this salt; if empty, it reuses and shares none
+    options: GenerationOptions  # of the text
+    grammar: Automaton | StepByStep | None = None  # restricts the text; None for any text
+    grammar_state: int = START  # the automaton's state
+    in_memory: int = 0  # how many tokens have their keys and values in memory
+    reused: int = 0  # how many of them were cached
+    is_done: bool = False  # whether the text has ended
+    is_restored: bool = False  # whether some reused tokens came from disk
+    # of a row that is only read: for each of its last tokens, the following tokens whose
+    # log-probability is wanted; None if text is to be generated
     targets: tuple[tuple[int, ...], ...] | None = None
+    # those of `targets`, float64, as far as they are known
     logprobs: list[np.ndarray] = field(default_factory=list)
     addresses: list[int] = field(default_factory=list)
     path: list[Node] = field(default_factory=list)
     records: list[np.ndarray] = field(default_factory=list)
     passes: list[np.ndarray] = field(default_factory=list)
-    state: int = 0
+    state: int = 0  # address of its state; 0 for none
     logits: np.ndarray | None = None
     counts: np.ndarray | None = None
     lookup: Lookup | None = None

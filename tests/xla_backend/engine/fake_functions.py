@@ -56,18 +56,14 @@ def pool(
 
 @dataclass
 class FakeFunctions:
-    """The functions of a pool; see `scheduler.Functions`.
+    """The functions of a pool; see `scheduler.Functions`."""
 
-    Attributes:
-        in_memory: for how many rows there are some. asked: for how many some were asked for.
-        seconds: that a step of theirs takes, on a clock of their own, `now`.
-        on_call: called before each, with its name and how many rows take part.
-    """
-
+    # for how many rows there are some
     in_memory: set[int] = field(default_factory=lambda: {*ROW_COUNTS})
-    asked: list[int] = field(default_factory=list)
-    seconds: float = 0.02
+    asked: list[int] = field(default_factory=list)  # for how many some were asked for
+    seconds: float = 0.02  # that a step of theirs takes, on a clock of their own, `now`
     now: float = 0.0
+    # called before each, with its name and how many rows take part
     on_call: Callable[[str, int], None] = lambda name, rows: None
 
     def of(self, rows: int, drafts: int = 0) -> PoolFunctions | None:
