@@ -84,7 +84,7 @@ class FunctionsTab:
             if self._page.admin:
                 # XLA frees no memory, so strangers could fill it by pressing this.
                 self.afresh = ui.small_button("Start afresh", "functions_afresh", min_width=130)
-        self.kept = ui.html(report.kept_table([]), "functions_kept")
+        self.kept = ui.html("", "functions_kept")  # filled in sight
         self.afresh_notice = ui.html("", "functions_afresh_notice")
         self.sent = gr.State(None)
 

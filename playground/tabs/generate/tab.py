@@ -79,7 +79,7 @@ class PlaygroundTab:
                 "Compiled functions",
                 "What the engine holds in memory, for everybody who uses this page.",
             )
-            self.entries = ui.html(cached_functions_table([]), "entries")
+            self.entries = ui.html("", "entries")  # filled in sight
             self.entries_sent = gr.State(None)
         self.fields = RequestFields(
             page,

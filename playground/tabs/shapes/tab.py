@@ -56,7 +56,7 @@ class ShapesTab:
                 "Compiled functions in memory",
                 "What each first call cost, and what a call costs since.",
             )
-            self.entries = ui.html(cached_functions_table([]), "all_entries")
+            self.entries = ui.html("", "all_entries")  # filled in sight
         self._connect_choice()
         self._connect_clearing()
 

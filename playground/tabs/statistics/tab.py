@@ -25,14 +25,14 @@ class StatisticsTab:
                     "For everybody who uses this page, and from earlier runs of the program. "
                     "Prompt or input slots · beams · new slots.",
                 )
-                self.engine = html(engine_statistics([], {}), "statistics_engine")
+                self.engine = html("", "statistics_engine")  # filled in sight, as below
                 self.sent = gr.State(None)
             with gr.Column(elem_classes="card"):
                 heading(
                     "Your own runs",
                     f"From the history that this browser keeps, {records.MAX_RUNS} runs at most.",
                 )
-                self.runs = html(visitor_statistics([]), "statistics_runs")
+                self.runs = html("", "statistics_runs")
         gr.on(
             page.in_sight["statistics"].click,
             self._look,
