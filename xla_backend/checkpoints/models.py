@@ -686,7 +686,7 @@ def _as_folder(name: object) -> Path | None:
     if _is_path(name):
         what = "GGUF file" if name.endswith(".gguf") else "folder"
         raise ModelUnavailable(
-            f"there is no {what} {shown(name, 80)}. Check the path, or choose a model by its name."
+            f"there is no {what} {shown(name, 200)}. Check the path, or choose a model by its name."
         )
     return None
 

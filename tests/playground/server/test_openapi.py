@@ -57,7 +57,7 @@ def test_the_documents_name_every_field_and_path_and_no_other(description: dict[
         name for schema in REQUESTS if schema != FORM for name in schemas[schema]["properties"]
     }
     assert fields_in("\nRequests, all of which") == asked
-    assert fields_in("`system_fingerprint` of model") == set(schemas["Timings"]["properties"])
+    assert fields_in("`system_fingerprint` of") == set(schemas["Timings"]["properties"])
     reported = API_DOC.read_text("utf-8").partition("A transcription has")[2].partition(".\n")[0]
     assert set(schemas[FORM]["properties"]) <= set(re.findall(r"`([\w\[\]]+)`", reported))
 
