@@ -32,7 +32,7 @@ from benchmarks.contenders.running import (
     ContenderFailed,
     Running,
 )
-from benchmarks.harness import Row, in_turn, note, ratio
+from benchmarks.harness import MeasureFailed, Row, in_turn, note, ratio
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 from xla_backend.matmul.kinds import EXACT
 
@@ -69,6 +69,9 @@ class Times:
 def measure(options: Namespace) -> Iterator[Row | str]:
     """A row for each model, number of beams, prompt and contender."""
     chosen = [one for one in CONTENDERS if one.name.startswith(tuple(options.contenders))]
+    if not chosen:
+        names = "; ".join(dict.fromkeys(one.name for one in CONTENDERS))
+        raise MeasureFailed(f"--contenders takes beginnings of these names: {names}")
     versions: dict[str, str] = {}
     for model in options.models:
         folder = checkpoints.folder(model)
