@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from xla_backend.interface.buckets import CHUNK_ROWS
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.model.kv_memory import OutOfBlocks
 
@@ -178,24 +179,29 @@ class RowScheduler:
     def _read(self) -> list[RowRequest]:
         if not self._reading:
             return []
-        request = self._reading.popleft()
         functions = self._functions.of(1)
         assert functions is not None, "rows join only when there are functions for one row"
-        self._enter([request], "prefill")
+        group = [self._reading.popleft()]
+        room = max(functions.read) - group[0].row.unread  # others' short prompts come along
+        while self._reading and len(group) < CHUNK_ROWS and self._reading[0].row.unread <= room:
+            group.append(self._reading.popleft())
+            room -= group[-1].row.unread
+        self._enter(group, "prefill")
         try:
-            self._pool.read([request.row], functions)
+            self._pool.read([request.row for request in group], functions)
         except OutOfBlocks:
-            self._reading.appendleft(request)
+            self._reading.extendleft(reversed(group))
             self._make_room()
             return []
         except Exception as error:
-            return [self._failed(request, error)]
-        request.watch.lap()
-        request.on_read()
-        if request.row.is_read:
-            self._decoding.insert(0, request)  # its first token comes next
-        else:
-            self._reading.append(request)
+            return [self._failed(request, error) for request in group]
+        for request in group:
+            request.watch.lap()
+            request.on_read()
+            if not request.row.is_read:
+                self._reading.append(request)
+        # Their first tokens come next.
+        self._decoding = [request for request in group if request.row.is_read] + self._decoding
         return []
 
     def _decode(self) -> list[RowRequest]:

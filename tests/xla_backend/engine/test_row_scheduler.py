@@ -195,6 +195,28 @@ def test_without_functions_for_more_rows_they_alternate_and_more_are_asked_for()
     assert [text(s) for s in requests] == [text_alone(prompt(3, n), 6) for n in (1, 2, 3)]
 
 
+def test_short_prompts_are_read_together_and_long_ones_by_themselves() -> None:
+    crowd = Crowd(pool(64))
+    reads: list[int] = []
+    crowd.functions.on_call = lambda name, rows: reads.append(rows) if name == "read" else None
+    lengths = (3, 5, 8, 4, 44, 1, 16)
+    requests = [crowd.ask(prompt(length, length), most=6) for length in lengths]
+    crowd.round()
+    assert [request.row.generated for request in requests] == [1, 1, 1, 0, 0, 0, 0]
+    crowd.run()
+    # A chunk has 16 places: 3 + 5 + 8; 4; 16 of 44; 1; 16; 16 of 44; the rest of it.
+    assert reads == [3, 1, 1, 1, 1, 1, 1]
+    for request, length in zip(requests, lengths, strict=True):
+        assert text(request) == text_alone(prompt(length, length), 6)
+
+    many = [crowd.ask(prompt(1, 400 + number), most=6) for number in range(MAX_ROWS)]
+    del reads[:]
+    crowd.round()
+    assert reads == [MAX_ROWS] and all(request.row.generated == 1 for request in many)
+    crowd.run()
+    assert [text(s) for s in many] == [text_alone(prompt(1, 400 + n), 6) for n in range(MAX_ROWS)]
+
+
 def test_an_error_ends_the_rows_that_it_concerns_alone() -> None:
     crowd = Crowd(pool(64))
     crowd.functions.in_memory = {1}

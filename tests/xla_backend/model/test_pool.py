@@ -25,6 +25,9 @@ MAKERS = checkpoints.growing(CONTEXT)
 SOME = ("GPT-2", "Gemma 2", "LFM3", "Qwen3.5", "Falcon-H1")
 WITH_STATES = ("Qwen3.5", "Falcon-H1")
 """Which go on only behind a prompt's last full block, and behind a text."""
+OF_STATES = 2e-4
+"""States carry rounding on: PyTorch's own float32 is 1e-5 to 1e-4 off its float64, and two float32
+results that were read in other chunks may be so on either side."""
 EACH = [pytest.param(x, marks=() if x in SOME else pytest.mark.release) for x in MAKERS]
 
 
@@ -50,11 +53,11 @@ def ids(result: GenerationResult) -> list[int]:
     return [token.id for token in result.tokens]
 
 
-def assert_same(one: GenerationResult, other: GenerationResult) -> None:
+def assert_same(one: GenerationResult, other: GenerationResult, off: float = 1e-4) -> None:
     """The same text, with the same numbers up to rounding."""
     assert (ids(one), one.text, one.finish) == (ids(other), other.text, other.finish)
     assert [token.logprob for token in one.tokens] == pytest.approx(
-        [token.logprob for token in other.tokens], abs=1e-4
+        [token.logprob for token in other.tokens], abs=off
     )
 
 
@@ -205,10 +208,9 @@ def test_random_arrivals(made: Callable[[str], str], forms: list[str], arrivals:
             pairs = zip(result.tokens, expected.tokens, strict=False)
             before = list(itertools.takewhile(lambda pair: pair[0].id == pair[1].id, pairs))
             off = max((abs(one.logprob - other.logprob) for one, other in before), default=0.0)
-            # States carry rounding on: PyTorch's own float32 is 1e-5 to 1e-4 off its float64.
-            assert off < (1e-4 if forms[0] in WITH_STATES else 1e-5)
+            assert off < (OF_STATES if forms[0] in WITH_STATES else 1e-5)
         else:
-            assert_same(result, expected)
+            assert_same(result, expected, OF_STATES if forms[0] in WITH_STATES else 1e-4)
     assert at_edge <= max(arrivals // 100, forms[0] in WITH_STATES)
     complete = [result for result in together if result is not None and result.finish != "stopped"]
     assert arrivals * 0.8 < len(complete)
