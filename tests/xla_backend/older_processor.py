@@ -10,29 +10,45 @@ TRANSLATED: list[Any] = []
 
 
 class OlderProcessor(dict):
-    """What llvmlite says of a processor with 16 vector registers of 8 float32."""
+    """What llvmlite says of a processor: which of its features there are."""
 
     def flatten(self) -> str:
-        return "+avx2,+fma,+f16c,-avx512f"
+        return ",".join(("+" if has else "-") + name for name, has in self.items())
+
+
+HASWELL = "haswell"
+"""16 vector registers of 8 float32."""
+IVY_BRIDGE = "ivybridge"
+"""16 of 4 in use, and integers multiplied one by one, as on processors that are not x86."""
+_FEATURES = {
+    HASWELL: {"avx2": True, "fma": True, "f16c": True, "avx512f": False},
+    IVY_BRIDGE: {"ssse3": True, "f16c": True, "avx2": False, "fma": False, "avx512f": False},
+}
 
 
 @pytest.fixture
-def older_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machine code is for it: it runs here too, as processors of today have all of it."""
+def older_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machine code is for it: it runs here too, as processors of today have all of it.
+
+    Haswell, or what the test's parameter says; None is the processor that there is.
+    """
+    name = getattr(request, "param", HASWELL)
+    if name is None:
+        return
     # Not above: pytest imports conftests of folders named on its command line before all else.
     from xla_backend.attention import attention
     from xla_backend.matmul import handler, machine_code, product
 
-    older = OlderProcessor(avx2=True, fma=True, f16c=True)
+    older = OlderProcessor(_FEATURES[name])
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
-    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "haswell")
-    own = f"_of_haswell_{len(TRANSLATED)}_"  # XLA takes a name once
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: name)
+    own = f"_of_{name}_{len(TRANSLATED)}_"  # XLA takes a name once
     monkeypatch.setattr(product, "PRODUCT", f"product{own}")
     monkeypatch.setattr(product, "READING", f"columns{own}")
     monkeypatch.setattr(attention, "NAME", f"attention{own}")
     monkeypatch.setattr(handler, "_begun", {})
-    for name in ("vector_registers", "_engine"):
-        uncached = getattr(machine_code, name).__wrapped__
-        monkeypatch.setattr(machine_code, name, functools.cache(uncached))
+    for cached in ("vector_registers", "_engine"):
+        uncached = getattr(machine_code, cached).__wrapped__
+        monkeypatch.setattr(machine_code, cached, functools.cache(uncached))
     TRANSLATED.append(machine_code._engine())  # noqa: SLF001 (what it translates goes with it)
-    assert machine_code.vector_registers() == (16, 8)
+    assert machine_code.vector_registers() == (16, 8 if name == HASWELL else 4)

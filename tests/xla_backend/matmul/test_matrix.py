@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.xla_backend.older_processor import HASWELL, IVY_BRIDGE
 from xla_backend.matmul import foreign_calls, handler, machine_code, product
 from xla_backend.matmul.blocks import FORMATS as BLOCKS
 from xla_backend.matmul.blocks import Blocks, Weights, rounded, stacked
@@ -83,7 +84,11 @@ def test_products_are_those_of_the_numbers(number_format: str) -> None:
         )
 
 
-@pytest.mark.parametrize("number_format", FORMATS)
+@pytest.mark.parametrize(
+    ("number_format", "older_processor"),
+    [(each, HASWELL) for each in FORMATS] + [(each, IVY_BRIDGE) for each in ("Q4_K", "IQ4_NL")],
+    indirect=["older_processor"],
+)
 @pytest.mark.usefixtures("older_processor")
 def test_a_processor_with_fewer_and_smaller_registers(number_format: str) -> None:
     inputs = lines_for(number_format)
@@ -104,14 +109,16 @@ def in_eight_bits(x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("number_format", "is_older"),
-    [(each, False) for each in BLOCKS] + [(each, True) for each in ("Q8_0", "Q4_1", "Q3_K")],
+    ("number_format", "older_processor"),
+    [
+        *((each, None) for each in BLOCKS),
+        *((each, HASWELL) for each in ("Q8_0", "Q4_1", "Q3_K")),
+        *((each, IVY_BRIDGE) for each in ("Q8_0", "Q4_K")),
+    ],
+    indirect=["older_processor"],
 )
-def test_products_of_rows_in_eight_bits_are_those_of_their_integers(
-    number_format: str, is_older: bool, request: pytest.FixtureRequest
-) -> None:
-    if is_older:
-        request.getfixturevalue("older_processor")
+@pytest.mark.usefixtures("older_processor")
+def test_products_of_rows_in_eight_bits_are_those_of_their_integers(number_format: str) -> None:
     own = in_blocks(number_format, 600, lines_for(number_format))
     made = Matrix.of(own, keep, in_eight_bits=True)
     multiply = tf.function(made.multiply, jit_compile=True, autograph=False, reduce_retracing=True)
