@@ -1,16 +1,19 @@
-"""Rows of a product rounded to 8 bits: layout, rounding, and dot products with bytes of weights.
+"""Rows as integers: layout, rounding, and dot products with bytes of weights.
 
-Knows the processor's instructions for them. Must not know matrices, nor who calls it. 32 neighbours
-of a row share a scale, their largest magnitude over 127; all sums of a group are exact integers. A
-row that begins with NaN has a NaN scale, and so NaN products.
+Knows the processor's instructions for them. Must not know matrices, nor who calls it. A number is
+an integer of one digit, 8 bits, or of three, times a scale that it shares with its neighbours. Sums
+of integers are exact, so products of three digits are no less accurate than sums of float32. A row
+that begins with NaN has a NaN scale, and so NaN products.
 """
 
 from __future__ import annotations
 
+import functools
+from typing import NamedTuple
+
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from xla_backend.matmul.blocks import GROUP
 from xla_backend.matmul.machine_code import (
     BYTE,
     FLOAT,
@@ -26,80 +29,132 @@ from xla_backend.matmul.machine_code import (
     long,
 )
 
-_SCALE, _SUM, _SUMS_OF_HALVES = GROUP, GROUP + 4, GROUP + 8
-_GROUP_BYTES = GROUP + 16
-"""A group: its numbers, int8; the scale; the scaled sums of all and of each half, float32."""
-_LARGE, _BITS_OF_LARGE = 1.5 * 2.0**23, 0x4B400000
 _WORDS = ir.VectorType(WORD, LANES)
 _BYTES = ir.VectorType(BYTE, 4 * LANES)
+EXACT = 3
+"""Digits with which products are as accurate as float32's."""
+_LEAST = 2.0**-100
+"""A group below this power of 2 counts as zeros: the inverse of its scale would be infinite."""
 
 
-def size(builder: Builder, lines: Value) -> Value:
-    """Bytes of `lines` numbers of a row, in whole groups."""
-    return builder.mul(builder.udiv(lines, long(GROUP)), long(_GROUP_BYTES))
+def has_dot() -> bool:
+    """Whether `dot` is one instruction: then `EXACT` digits are faster than float32."""
+    return bool(llvm.get_host_cpu_features().get("avx512vnni"))
 
 
-def quantize(module: ir.Module) -> ir.Function:
-    """`quantize(row, lines, to)`: rounds a row of float32."""
-    builder = Builder(module, "quantize", [POINTER, LONG, POINTER])
-    row, lines, to = builder.arguments
-    groups = Loop(builder, long(0), lines, GROUP)
-    place, out = builder.at(row, groups.index, FLOAT), builder.at(to, size(builder, groups.index))
-    numbers = [
-        builder.load(builder.at(place, at, FLOAT), typ=VECTOR, align=4)
-        for at in range(0, GROUP, LANES)
-    ]
-    # Without their signs, the bits of floats are in the floats' order, and NaN is the greatest.
-    sizes = [builder.and_(builder.bitcast(x, _WORDS), _splat(0x7FFFFFFF)) for x in numbers]
-    pairs = builder.select(builder.icmp_unsigned(">", *sizes), *sizes)
-    greatest = builder.intrinsic(f"llvm.vector.reduce.umax.v{LANES}i32", WORD, [pairs])
-    greatest = builder.bitcast(greatest, FLOAT)
-    scale = builder.fmul(greatest, ir.Constant(FLOAT, 1 / 127))
-    inverse = builder.fdiv(ir.Constant(FLOAT, 127.0), greatest)
-    is_zero = builder.fcmp_ordered("==", greatest, ir.Constant(FLOAT, 0.0))
-    factor = builder.splat(builder.select(is_zero, ir.Constant(FLOAT, 0.0), inverse))
-    builder.store(scale, builder.at(out, _SCALE), align=4)
-    sums: list[Value] = []
-    for at, x in enumerate(numbers):
-        # Adding a large number rounds to an integer, which the lowest bits of the sum are.
-        rounded = builder.multiply_add(x, factor, ir.Constant(VECTOR, [_LARGE] * LANES))
-        words = builder.bitcast(rounded, _WORDS)
-        bytes_ = builder.trunc(words, ir.VectorType(BYTE, LANES))
-        builder.store(bytes_, builder.at(out, at * LANES), align=4)
-        words = builder.sub(words, _splat(_BITS_OF_LARGE))
-        total = builder.intrinsic(f"llvm.vector.reduce.add.v{LANES}i32", WORD, [words])
-        sums.append(builder.fmul(builder.sitofp(total, FLOAT), scale))
-        builder.store(sums[-1], builder.at(out, _SUMS_OF_HALVES + 4 * at), align=4)
-    builder.store(builder.fadd(*sums), builder.at(out, _SUM), align=4)
-    groups.close()
-    builder.ret_void()
-    return builder.function
+class Rows(NamedTuple):
+    """Rows in groups of neighbours that share a scale.
+
+    A group is the highest digits of all its numbers, then the lower ones, int8; the scale, float32;
+    the scaled sum of the numbers, float32; and for each digit `-zero` times its sum, int32.
+
+    Attributes:
+        group: how many numbers share a scale. digits: of a number, in base 256, from -128 to 127.
+        zero: what the bytes of weights are too large by.
+    """
+
+    group: int
+    digits: int
+    zero: int
+
+    @property
+    def _scale(self) -> int:
+        return self.group * self.digits
+
+    def size(self, builder: Builder, lines: Value) -> Value:
+        """Bytes of `lines` numbers of a row, in whole groups."""
+        bytes_ = self._scale + 8 + 4 * self.digits
+        return builder.mul(builder.udiv(lines, long(self.group)), long(bytes_))
+
+    def write(self, module: ir.Module) -> ir.Function:
+        """`write(row, lines, to)`: rounds a row of float32."""
+        builder = Builder(module, "round", [POINTER, LONG, POINTER])
+        row, lines, to = builder.arguments
+        groups = Loop(builder, long(0), lines, self.group)
+        place = builder.at(row, groups.index, FLOAT)
+        out = builder.at(to, self.size(builder, groups.index))
+        numbers = [
+            builder.load(builder.at(place, at, FLOAT), typ=VECTOR, align=4)
+            for at in range(0, self.group, LANES)
+        ]
+        # Without their signs, the bits of floats are in the floats' order, and NaN is the greatest.
+        sizes = [builder.and_(builder.bitcast(x, _WORDS), _splat(0x7FFFFFFF)) for x in numbers]
+        most = functools.reduce(builder.greatest, sizes)
+        most = builder.intrinsic(f"llvm.vector.reduce.umax.v{LANES}i32", WORD, [most])
+        scale, factor = self._factors(builder, most)
+        builder.store(scale, builder.at(out, self._scale), align=4)
+        factor = builder.splat(factor)
+        words = []
+        for x in numbers:
+            whole = builder.intrinsic(f"llvm.rint.v{LANES}f32", VECTOR, [builder.fmul(x, factor)])
+            words.append(builder.fptosi(whole, _WORDS))
+        total = builder.sitofp(self._total(builder, words), FLOAT)
+        builder.store(builder.fmul(total, scale), builder.at(out, self._scale + 4), align=4)
+        for digit in reversed(range(self.digits)):
+            signed = []
+            for at, word in enumerate(words):
+                byte = builder.trunc(word, ir.VectorType(BYTE, LANES))
+                builder.store(byte, builder.at(out, digit * self.group + at * LANES), align=4)
+                signed.append(builder.sext(byte, _WORDS))
+            less = builder.mul(self._total(builder, signed), ir.Constant(WORD, -self.zero))
+            builder.store(less, builder.at(out, self._scale + 8 + 4 * digit), align=4)
+            words = [
+                builder.ashr(builder.sub(word, low), _splat(8))
+                for word, low in zip(words, signed, strict=True)
+            ]
+        groups.close()
+        builder.ret_void()
+        return builder.function
+
+    def _factors(self, builder: Builder, most: Value) -> tuple[Value, Value]:
+        """A group's scale, and what its numbers are multiplied by."""
+        nothing = ir.Constant(FLOAT, 0.0)
+        greatest = builder.bitcast(most, FLOAT)
+        if self.digits == 1:
+            scale = builder.fmul(greatest, ir.Constant(FLOAT, 1 / 127))
+            factor = builder.fdiv(ir.Constant(FLOAT, 127.0), greatest)
+            is_zero = builder.fcmp_ordered("==", greatest, nothing)
+            return scale, builder.select(is_zero, nothing, factor)
+        # The scale is a power of 2, so that dividing by it is exact. A highest digit of 128 would
+        # not fit: where it would be, the power is the next.
+        power = builder.add(most, ir.Constant(WORD, 0x10102))
+        power = builder.bitcast(builder.and_(power, ir.Constant(WORD, 0x7F800000)), FLOAT)
+        of_digits = 2.0 ** (8 * self.digits - 2)
+        scale = builder.fmul(power, ir.Constant(FLOAT, 1 / of_digits))
+        scale = builder.fadd(scale, builder.fsub(greatest, greatest))  # NaN if that is not finite
+        factor = builder.fdiv(ir.Constant(FLOAT, of_digits), power)
+        is_zero = builder.fcmp_ordered("<", power, ir.Constant(FLOAT, _LEAST))
+        return scale, builder.select(is_zero, nothing, factor)
+
+    def _total(self, builder: Builder, words: list[Value]) -> Value:
+        words = functools.reduce(builder.add, words)
+        return builder.intrinsic(f"llvm.vector.reduce.add.v{LANES}i32", WORD, [words])
 
 
 class Group:
-    """16 or 32 neighbours of a row, each broadcast to a vector."""
+    """A group of a row, its values broadcast to vectors."""
 
-    def __init__(self, builder: Builder, row: Value, first: Value, lines: int) -> None:
-        self._builder = builder
-        self._group = builder.at(row, size(builder, first))
-        half = builder.and_(first, long(GROUP // 2))
-        self._numbers = builder.at(self._group, half) if lines < GROUP else self._group
-        self._sum = builder.at(self._group, _SUM)
-        if lines < GROUP:
-            halves = builder.at(self._group, _SUMS_OF_HALVES)
-            self._sum = builder.at(halves, builder.udiv(half, long(4)))
+    def __init__(self, builder: Builder, rows: Rows, row: Value, first: Value) -> None:
+        self._builder, self._rows = builder, rows
+        self._place = builder.at(row, rows.size(builder, first))
+        self._scale = rows.group * rows.digits
 
-    def four(self, line: Value) -> Value:
-        """The numbers of four lines of the group as a word."""
-        return self._splat(self._builder.at(self._numbers, line), WORD)
+    def four(self, line: Value, digit: int) -> Value:
+        """A digit of four neighbours, from a line of the group, as a word."""
+        place = self._builder.at(self._place, line)
+        return self._splat(self._builder.at(place, digit * self._rows.group), WORD)
 
     def scale(self) -> Value:
         """What the numbers are multiplied by."""
-        return self._splat(self._builder.at(self._group, _SCALE), FLOAT)
+        return self._splat(self._builder.at(self._place, self._scale), FLOAT)
 
     def sum(self) -> Value:
         """The sum of the numbers, scaled."""
-        return self._splat(self._sum, FLOAT)
+        return self._splat(self._builder.at(self._place, self._scale + 4), FLOAT)
+
+    def less_zero(self, digit: int) -> Value:
+        """`-zero` times the sum of a digit."""
+        return self._splat(self._builder.at(self._place, self._scale + 8 + 4 * digit), WORD)
 
     def _splat(self, place: Value, kind: ir.Type) -> Value:
         return self._builder.splat(self._builder.load(place, typ=kind, align=4))
@@ -112,11 +167,10 @@ def dot(builder: Builder, sums: Value, weights: Value, x: Value, bits: int) -> V
         sums, weights, x: vectors of words.
         bits: of the weights' bytes at most.
     """
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512vnni"):
+    if has_dot():
         a, b = (builder.bitcast(each, _BYTES) for each in (weights, x))
         return builder.intrinsic("llvm.x86.avx512.vpdpbusd.512", _WORDS, [sums, a, b])
-    if features.get("avx2"):
+    if llvm.get_host_cpu_features().get("avx2"):
         return builder.add(sums, _by_pairs(builder, weights, x, bits))
     for byte in range(4):
         weight = builder.and_(builder.lshr(weights, _splat(8 * byte)), _splat(255))

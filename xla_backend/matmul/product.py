@@ -10,6 +10,9 @@ With more rows, a part of a tile is dequantized into the cache first, and all ro
 K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The threads
 of XLA's pool take tiles one by one. One function serves matrices and rows of any number.
 
+Blocks need no float32 where the processor has dot products of bytes: rows are rounded to integers
+first, of 24 bits unless 8 were chosen (`activations`), and the sums of groups are exact.
+
 Unused rows are NaN. Those before and after all others are not multiplied, because every sum of a
 row whose first number is NaN is NaN. So a function for many rows costs only the rows in use.
 """
@@ -22,6 +25,7 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from xla_backend.matmul import activations, handler, lines, machine_code, sums
+from xla_backend.matmul.activations import Rows
 from xla_backend.matmul.blocks import FORMATS
 from xla_backend.matmul.handler import Handler
 from xla_backend.matmul.machine_code import (
@@ -43,7 +47,7 @@ _FEW = {"float32": (1, 2, 3, 4, 5, 6), "bfloat16": (1, 2, 3, 4), "float16": (1, 
 """Row counts for which numbers are dequantized only in registers."""
 _FEW_OF_BLOCKS = 16
 """The same for blocks: up to this many rows, four or eight at a time, so that a row has the same
-sums for any number of rows of a decode step."""
+sums for any number of rows of a decode step. Sums of integers are the same for any number."""
 _LINES = 96
 """Lines of a tile that are dequantized into the first-level cache at once, 24 KB; for longer
 blocks, one block."""
@@ -58,10 +62,10 @@ of a page."""
 NAN_BYTE = ir.Constant(WORD, 0xFF)
 """Four of them are a NaN in float32: `memset` fills unused rows with it."""
 
-_QUANTIZED = 8
-"""Rows that one thread rounds to 8 bits at a time."""
+_ROUNDED = 8
+"""Rows that one thread rounds to integers at a time."""
 
-_JOB = Job("rows_at tiles_at out_at rows wanted lines tiles quantized_at parts")
+_JOB = Job("rows_at tiles_at out_at rows wanted lines tiles integers_at parts")
 _COLUMNS_JOB = Job("places_at tiles_at out_at lines")
 
 
@@ -86,31 +90,43 @@ def prepare(number_format: str, *, in_eight_bits: bool = False, has_parts: bool 
 
 def _module(number_format: str, in_eight_bits: bool, has_parts: bool, name: str) -> ir.Module:
     module = ir.Module(name)
-    unit = (_unit_in_eight_bits if in_eight_bits else _unit)(module, number_format)
-    _handler(module, name, number_format, unit, in_eight_bits, has_parts)
+    integers = _integers(number_format, in_eight_bits)
+    if integers is None:
+        unit = _unit(module, number_format)
+    else:
+        unit = _unit_of_integers(module, number_format, integers)
+    _handler(module, name, number_format, unit, integers, has_parts)
     return module
 
 
-def _unit_in_eight_bits(module: ir.Module, number_format: str) -> ir.Function:
+def _integers(number_format: str, in_eight_bits: bool) -> Rows | None:
+    """What rows are rounded to; None for products of float32."""
+    if number_format not in FORMATS or not (in_eight_bits or activations.has_dot()):
+        return None
+    form = FORMATS[number_format]
+    return Rows(form.group, 1 if in_eight_bits else activations.EXACT, lines.zero_of(form))
+
+
+def _unit_of_integers(module: ir.Module, number_format: str, integers: Rows) -> ir.Function:
     """`unit(job, number)`: first rounds rows, then multiplies a chunk of them with one tile."""
-    quantize = activations.quantize(module)
+    write = integers.write(module)
     functions = {
-        rows: sums.sums(module, rows, number_format, asks_ahead=True, in_eight_bits=True)
+        rows: sums.sums(module, rows, number_format, asks_ahead=True, integers=integers)
         for rows in _rows_of_blocks()
     }
     builder = Builder(module, "unit", [POINTER, LONG])
     job, number = builder.arguments
-    addresses = _JOB.get(builder, job, "rows_at tiles_at out_at quantized_at", POINTER)
-    rows_at, tiles_at, out_at, quantized_at = addresses
+    addresses = _JOB.get(builder, job, "rows_at tiles_at out_at integers_at", POINTER)
+    rows_at, tiles_at, out_at, integers_at = addresses
     wanted, count, tiles, parts = _JOB.get(builder, job, "wanted lines tiles parts")
-    row_size = activations.size(builder, count)
+    row_size = integers.size(builder, count)
     with builder.if_then(builder.icmp_unsigned("<", number, parts)):
-        first = builder.mul(number, long(_QUANTIZED))
-        end = builder.least(builder.add(first, long(_QUANTIZED)), wanted)
+        first = builder.mul(number, long(_ROUNDED))
+        end = builder.least(builder.add(first, long(_ROUNDED)), wanted)
         row = Loop(builder, first, end, 1)
         from_ = builder.at(rows_at, builder.mul(row.index, count), FLOAT)
-        to = builder.at(quantized_at, builder.mul(row.index, row_size))
-        builder.call(quantize, [from_, count, to])
+        to = builder.at(integers_at, builder.mul(row.index, row_size))
+        builder.call(write, [from_, count, to])
         row.close()
         builder.ret_void()
     _JOB.wait(builder, job, parts)
@@ -125,7 +141,7 @@ def _unit_in_eight_bits(module: ir.Module, number_format: str) -> ir.Function:
 
     def multiply(first: Value, number: Value) -> None:
         first = builder.add(first, begin)
-        x = builder.at(quantized_at, builder.mul(first, row_size))
+        x = builder.at(integers_at, builder.mul(first, row_size))
         to = builder.at(out, builder.mul(first, width), FLOAT)
         arguments = [x, count, numbers, count, to, width, begins, ahead]
         sums.choose(builder, functions, number, arguments)
@@ -232,7 +248,7 @@ def _handler(
     name: str,
     number_format: str,
     unit: ir.Function,
-    in_eight_bits: bool,
+    integers: Rows | None,
     has_parts: bool,
 ) -> None:
     """XLA's handler. Operands: rows and tiles; with parts, also the number of one, int32, which has
@@ -266,22 +282,22 @@ def _handler(
     rows_at = call.at(rows_at, call.mul(begin, count), FLOAT)
     out_at = call.at(call.result, call.mul(begin, row_size))
     units = call.udiv(call.add(wanted, long(_CHUNK - 1)), long(_CHUNK))
-    if not in_eight_bits:
+    if integers is None:
         units = call.select(_is_few(call, rows, number_format), long(1), units)
     units = call.mul(tiles, units)
     multiplications = call.mul(call.mul(wanted, count), call.mul(tiles, long(COLUMNS)))
     is_small = call.icmp_unsigned("<", multiplications, long(_ALONE))
     values = {"rows_at": rows_at, "tiles_at": tiles_at, "out_at": out_at}
     values |= {"rows": rows, "wanted": wanted, "lines": count, "tiles": tiles}
-    if in_eight_bits:
-        parts = call.udiv(call.add(wanted, long(_QUANTIZED - 1)), long(_QUANTIZED))
-        space = call.mul(wanted, activations.size(call, count))
-        quantized_at = call.intrinsic("malloc", POINTER, [space])
-        values |= {"quantized_at": quantized_at, "parts": parts}
+    if integers is not None:
+        parts = call.udiv(call.add(wanted, long(_ROUNDED - 1)), long(_ROUNDED))
+        space = call.mul(wanted, integers.size(call, count))
+        integers_at = call.intrinsic("malloc", POINTER, [space])
+        values |= {"integers_at": integers_at, "parts": parts}
         units = call.add(units, parts)
     _JOB.share(call, unit, values, units, is_small)
-    if in_eight_bits:
-        call.intrinsic("free", machine_code.VOID, [quantized_at])
+    if integers is not None:
+        call.intrinsic("free", machine_code.VOID, [integers_at])
     call.close()
 
 

@@ -1,8 +1,8 @@
 """Sums over the lines of a tile, in registers: the inner loops of products and attention.
 
 Knows the processor's registers. Must not know what is summed, nor who calls. Every number of a tile
-is read once for all rows of a call and dequantized in a register; all sums are float32, line after
-line, or for blocks group after group for up to 16 rows, in the same order for any number of rows.
+is read once for all rows of a call. Sums are float32, line after line, or for blocks group after
+group, within which they may be integers; in the same order for any number of rows.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from llvmlite import ir
 
 from xla_backend.matmul import activations
 from xla_backend.matmul import lines as lines_of_tiles
+from xla_backend.matmul.activations import Rows
 from xla_backend.matmul.blocks import FORMATS, Format
 from xla_backend.matmul.lines import (
     FLOAT_UNIT,
@@ -53,11 +54,11 @@ def sums(
     number_format: str,
     *,
     asks_ahead: bool,
-    in_eight_bits: bool = False,
+    integers: Rows | None = None,
 ) -> ir.Function:
     """`sums(x, x_width, numbers, lines, out, out_width, begins, ahead)`, for `rows` rows.
 
-    `x` are float32, or of blocks as `activations.quantize` writes them.
+    `x` are float32, or with blocks as `integers` says.
 
     Adds the product of `x` and a tile to `out`, or writes it if `begins`. As many columns at a time
     as registers hold sums of. `ahead` is the address of later data, of which each line prefetches
@@ -69,11 +70,11 @@ def sums(
         [POINTER, LONG, POINTER, LONG, POINTER, LONG, BIT, POINTER],
     )
     x, x_width, numbers, lines, out, out_width, begins, ahead = builder.arguments
-    vectors = vectors_at_once(rows * 2 if in_eight_bits else rows, number_format)
+    vectors = vectors_at_once(rows * (1 + integers.digits if integers else 1), number_format)
 
     def after(place: Value, lines: Value) -> Value:
-        if in_eight_bits:
-            return builder.at(place, activations.size(builder, lines))
+        if integers is not None:
+            return builder.at(place, integers.size(builder, lines))
         return builder.at(place, lines, FLOAT)
 
     if vectors < VECTORS:
@@ -110,8 +111,12 @@ def sums(
     tile = Tile(numbers, lines, parts.index, vectors, ahead if asks_ahead else None)
     if number_format in FORMATS:
         form = FORMATS[number_format]
-        do = _IntegerSums if in_eight_bits else _Sums
-        results = for_groups(builder, form, tile, do(builder, form, inputs, add), before)
+        do = (
+            _Sums(builder, form, inputs, add)
+            if integers is None
+            else _IntegerSums(builder, form, inputs, integers)
+        )
+        results = for_groups(builder, form, tile, do, before)
     else:
         results = for_lines(builder, number_format, tile, add, before)
     for place, value in zip(outputs, results, strict=True):
@@ -164,47 +169,67 @@ class _Sums:
         return result
 
 
-class _IntegerSums(_Sums):
-    """The same with integers, for 8-bit inputs.
+class _IntegerSums:
+    """Integer sums of each digit, which a group's scales make a number of."""
 
-    The bytes are unsigned, which adds one more minimum.
-    """
+    def __init__(self, builder: Builder, form: Format, inputs: Sequence[Value], rows: Rows) -> None:
+        self._builder, self._form, self._inputs, self._rows = builder, form, inputs, rows
 
     def begin(self, group: Group, values: list[Value]) -> list[Value]:
         self._first = group.first
         self._groups = [
-            activations.Group(self._builder, place, group.first, group.lines)
+            activations.Group(self._builder, self._rows, place, group.first)
             for place in self._inputs
         ]
-        return [_NO_WORDS] * len(values)
+        vectors, digits = len(values) // len(self._groups), range(self._rows.digits)
+        if not self._rows.zero:
+            return [_NO_WORDS] * (len(values) * len(digits))
+        return [
+            less
+            for own in self._groups
+            for digit in digits
+            for less in [own.less_zero(digit)] * vectors
+        ]
 
     def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
         builder, form = self._builder, self._form
         weights = lines_of_tiles.unsigned(builder, form, words)
-        bits = 8 if lines_of_tiles.zero_of(form) == 128 else form.bits
-        for row, own in enumerate(self._groups):
-            x = own.four(builder.sub(line, self._first))
-            for column, weight in enumerate(weights):
-                at = row * len(weights) + column
-                parts[at] = activations.dot(builder, parts[at], weight, x, bits)
+        bits = 8 if self._rows.zero == 128 else form.bits
+        at = 0
+        for own in self._groups:
+            for digit in range(self._rows.digits):
+                x = own.four(builder.sub(line, self._first), digit)
+                for weight in weights:
+                    parts[at] = activations.dot(builder, parts[at], weight, x, bits)
+                    at += 1
 
     def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
         builder = self._builder
         scales, minima = group.factors(1.0)
-        if zero := lines_of_tiles.zero_of(self._form):
-            less = ir.Constant(VECTOR, [-float(zero)] * LANES)
-            minima = [builder.fmul(scale, less) for scale in scales]
+        vectors, digits = len(scales), self._rows.digits
         result = []
         for row, own in enumerate(self._groups):
             for column, scale in enumerate(scales):
-                at = row * len(scales) + column
+                first = row * digits * vectors + column
+                total = self._number(parts[first : first + digits * vectors : vectors])
                 factor = builder.fmul(scale, own.scale())
-                value = builder.sitofp(parts[at], VECTOR)
-                value = builder.multiply_add(value, factor, values[at])
+                value = builder.multiply_add(total, factor, values[row * vectors + column])
                 if minima is not None:
                     value = builder.multiply_add(own.sum(), minima[column], value)
                 result.append(value)
         return result
+
+    def _number(self, digits: list[Value]) -> Value:
+        """The number that sums of digits are, the highest first: all but this fit in 32 bits."""
+        builder, (high, *low) = self._builder, digits
+        number = builder.sitofp(high, VECTOR)
+        if not low:
+            return number
+        rest = low[0]
+        for digit in low[1:]:
+            rest = builder.add(builder.shl(rest, ir.Constant(rest.type, [8] * LANES)), digit)
+        base = ir.Constant(VECTOR, [256.0 ** len(low)] * LANES)
+        return builder.multiply_add(number, base, builder.sitofp(rest, VECTOR))
 
 
 def dequantize(module: ir.Module, number_format: str) -> ir.Function:

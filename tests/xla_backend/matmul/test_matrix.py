@@ -100,12 +100,32 @@ def test_a_processor_with_fewer_and_smaller_registers(number_format: str) -> Non
         np.testing.assert_allclose(multiply(x).numpy(), expected, rtol=0, atol=3e-5)
 
 
-def in_eight_bits(x: np.ndarray) -> np.ndarray:
-    """Rows rounded to 8 bits: groups of 32 share a scale."""
-    groups = x.reshape(len(x), -1, 32)
+def in_eight_bits(x: np.ndarray, group: int) -> np.ndarray:
+    """Rows rounded to 8 bits: groups of numbers share a scale."""
+    groups = x.reshape(len(x), -1, group)
     largest = abs(groups).max(axis=2, keepdims=True)
-    integers = np.rint(groups.astype(np.float64) * (np.float32(127) / largest))
+    integers = np.rint(groups * (np.float32(127) / largest)).astype(np.float64)
     return (integers * (largest * np.float32(1 / 127))).reshape(x.shape)
+
+
+@pytest.mark.parametrize("number_format", BLOCKS)
+def test_sums_are_as_exact_as_those_of_float32(number_format: str) -> None:
+    """Whatever the magnitudes: outliers, numbers just below a power of 2, nearly none, zeros."""
+    own, numbers = weights(number_format, 600, lines_for(number_format))
+    multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
+    x = GENERATOR.standard_normal((24, lines_for(number_format)), np.float32)
+    x[0] *= np.exp(GENERATOR.uniform(-9, 9, x.shape[1])).astype(np.float32)
+    below = 1 - np.float32(2) ** -np.arange(1, 24, dtype=np.float32)
+    x[1:] = np.where(np.arange(x.shape[1]) % 16 == 5, below[:, None], x[1:] / 8)
+    x[8:16] *= -(np.float32(2) ** np.arange(-50, 70, 15, dtype=np.float32))[:, None]
+    x[20], x[21] = 0.0, 1e-40
+    found = multiply(x).numpy()
+    expected = x.astype(np.float64) @ numbers.T.astype(np.float64)
+    # Numbers have 22 bits of the largest that shares their scale, or of 2^-78.
+    group = own.format.group if isinstance(own, Blocks) else 32
+    largest = abs(x).reshape(len(x), -1, group).max(axis=2).repeat(group, axis=1)
+    terms = np.maximum(largest, 2.0**-78).astype(np.float64) @ abs(numbers.T).astype(np.float64)
+    assert (abs(found - expected) <= 2.0**-22 * terms).all()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +146,8 @@ def test_products_of_rows_in_eight_bits_are_those_of_their_integers(number_forma
     x[7, 32:64] = 0.0
     x[99:] = np.nan  # unused rows
     every = multiply(tf.constant(x)).numpy()
-    expected = in_eight_bits(np.where(x == 0, 1e-30, x)) @ own.dequantized().T.astype(np.float64)
+    rounded = in_eight_bits(np.where(x == 0, 1e-30, x), own.format.group)
+    expected = rounded @ own.dequantized().T.astype(np.float64)
     np.testing.assert_allclose(every, expected, rtol=0, atol=3e-5)
     for rows in (1, 3, 13):
         np.testing.assert_array_equal(multiply(tf.constant(x[:rows])).numpy(), every[:rows])
