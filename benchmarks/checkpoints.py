@@ -29,7 +29,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, GPT2Config, GPT2TokenizerFast, PretrainedConfig
 
-from benchmarks.harness import ROOT, WORK
+from benchmarks.harness import ROOT, WORK, MeasureFailed
 from xla_backend.checkpoints import rotary_form, tokenization
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
 from xla_backend.checkpoints.weights import read_weights
@@ -179,15 +179,29 @@ def folder(model: str) -> Path:
     a GGUF file of random blocks, "124m", the packaged model, a bundled one, or a file's.
 
     A GGUF file given by its path is in `gguf/` under what follows the last hyphen of its name.
+
+    Raises:
+        MeasureFailed: there is no such file or model.
     """
     size, kind = _split(model)
     if model.endswith(".gguf"):
+        if not Path(model).exists():
+            raise MeasureFailed(f"there is no file {model}")
         link = WORK / size / "gguf" / f"{kind}.gguf"
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(Path(model).resolve())
         return WORK / size
-    made = WORK / model
+    made, bundled = WORK / model, ROOT / "demo_models" / model
+    build = {GPT2_124M: _gpt2, PACKAGED_MODEL: _packaged}.get(model)
+    if build is None and size not in SIZES:
+        if bundled.is_dir():
+            return bundled
+        names = ", ".join((*SIZES, PACKAGED_MODEL, GPT2_124M))
+        raise MeasureFailed(
+            f"there is no model {model}: known are {names}, those with -Q4_K or another format, "
+            "folders of demo_models/ and paths of GGUF files"
+        )
     if kind:
         path = made / "gguf" / f"{kind}.gguf"
         if not path.exists():
@@ -197,9 +211,6 @@ def folder(model: str) -> Path:
             _write_blocks(config, GGMLQuantizationType[kind], _new(made))
             _new(made).rename(path)
         return made
-    build = {GPT2_124M: _gpt2, PACKAGED_MODEL: _packaged}.get(model)
-    if build is None and model not in SIZES:
-        return ROOT / "demo_models" / model
     if not (made / "model.safetensors").exists():
         made.mkdir(parents=True, exist_ok=True)
         save_file(build(made) if build else _sized(model, made), _new(made), {"format": "pt"})

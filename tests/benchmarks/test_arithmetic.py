@@ -158,3 +158,9 @@ def test_wrong_and_failed_answers_of_a_load_are_counted() -> None:
     assert told["answers to each client"] == "1 to 1"
     assert told["engine, the most of its limit, MB"] == "50 of 80"
     assert 0.0 < load.growth(samples) < 0.1
+
+
+@pytest.mark.parametrize("model", ["no-such-Q4_K_M.gguf", "no-such-model", "no-such-model-Q4_K"])
+def test_a_model_that_is_not_there_is_named(model: str) -> None:
+    with pytest.raises(harness.MeasureFailed, match=f"there is no (file|model) {model}"):
+        checkpoints.folder(model)

@@ -26,7 +26,13 @@ from xla_backend.matmul.machine_code import (
     Value,
     long,
 )
-from xla_backend.matmul.tiles import COLUMNS, header_rows, lines_of_step, rows_of_block
+from xla_backend.matmul.tiles import (
+    COLUMNS,
+    lines_of_step,
+    lines_of_unit,
+    rows_of_block,
+    rows_of_unit,
+)
 
 VECTORS = COLUMNS // LANES
 UNROLLED = 4
@@ -185,21 +191,21 @@ def for_groups(
     builder: Builder, form: Format, tile: Tile, do: ForGroup, values: Sequence[Value]
 ) -> list[Value]:
     """Adds a loop over the groups of lines of a tile of blocks, with loop-carried values."""
-    step = lines_of_step(form)
+    step, unit = lines_of_step(form), lines_of_unit(form)
     round_ = max(step, 2 * UNROLLED)
-    unit = max(round_, form.group)
-    halves_bytes, factors_bytes = (COLUMNS * rows for rows in header_rows(form))
+    factor_rows, value_rows = rows_of_unit(form)
     blocks = Loop(builder, long(0), builder.udiv(tile.lines, long(form.block)), 1, values)
     block = builder.mul(blocks.index, long(COLUMNS * rows_of_block(form)))
     units = Loop(builder, long(0), long(form.block // unit), 1, blocks.values)
-    first = builder.mul(units.index, long(unit))
-    factors_at = builder.mul(units.index, long(factors_bytes * unit // form.block))
-    factors_at = builder.add(builder.add(block, long(halves_bytes)), factors_at)
-    words_at = builder.add(block, long(halves_bytes + factors_bytes))
-    first_of_block = builder.mul(blocks.index, long(form.block))
+    factors_at = builder.add(block, long(2 * COLUMNS * len(form.halves)))
+    unit_bytes = long(COLUMNS * (factor_rows + value_rows))
+    factors_at = builder.add(factors_at, builder.mul(units.index, unit_bytes))
+    words_at = builder.add(factors_at, long(COLUMNS * factor_rows))
+    first = builder.mul(blocks.index, long(form.block))
+    first = builder.add(first, builder.mul(units.index, long(unit)))
 
     def words(line: Value, lines: int) -> list[list[Value]]:
-        """The words of `lines` lines from a line of this block."""
+        """The words of `lines` lines from a line of this unit."""
         bytes_ = COLUMNS * form.bits // 8
         start = builder.add(words_at, builder.mul(line, long(bytes_)))
         found = []
@@ -208,17 +214,17 @@ def for_groups(
         return found
 
     def use(line: Value, words: list[list[Value]], parts: list[Value]) -> None:
-        line = builder.add(first_of_block, line)
+        line = builder.add(first, line)
         for place, word in enumerate(words):
             do.use(builder.add(line, long(4 * place)), word, parts)
 
     values = list(units.values)
-    whole = words(first, round_) if round_ >= form.group else []
+    whole = words(long(0), round_) if round_ >= form.group else []
     for number in range(unit // form.group):
-        at = builder.add(first, long(number * form.group))
-        start = builder.add(factors_at, long(factors_bytes * form.group // form.block * number))
+        at = long(number * form.group)
+        start = builder.add(factors_at, long(COLUMNS * factor_rows * form.group // unit * number))
         group = Group(
-            builder.add(first_of_block, at),
+            builder.add(first, at),
             form.group,
             functools.partial(_factors, builder, form, tile, block, start),
         )

@@ -55,6 +55,9 @@ _CHUNK = 96
 """Rows that one thread takes at a time."""
 _ALONE = 2**18
 """Number of multiplications below which waking another thread does not pay."""
+_RUNS = 8
+"""About how many times a thread takes tiles: neighbours are read faster, 27 GB/s -> 30 with Q4_K on
+an EPYC that reads 34."""
 _AHEAD = 4096
 """Prefetch distance in bytes, into the second-level cache: the hardware prefetcher stops at the end
 of a page."""
@@ -295,7 +298,7 @@ def _handler(
         integers_at = call.intrinsic("malloc", POINTER, [space])
         values |= {"integers_at": integers_at, "parts": parts}
         units = call.add(units, parts)
-    _JOB.share(call, unit, values, units, is_small)
+    _JOB.share(call, unit, values, units, is_small, _RUNS)
     if integers is not None:
         call.intrinsic("free", machine_code.VOID, [integers_at])
     call.close()

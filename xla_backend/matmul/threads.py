@@ -1,7 +1,7 @@
 """Units of work that the threads of XLA's pool take one by one.
 
 Knows XLA's pool and the threads' shared state. Must not know what a unit computes. Units are not
-assigned to threads, so a late or slow thread delays only one unit.
+assigned to threads, so a late or slow thread delays only one unit, or one run of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Job:
 
     def __init__(self, names: str) -> None:
         """`names`: of the values for units, separated by spaces."""
-        every = ["units", "next", "done", "users", *names.split()]
+        every = ["units", "run", "next", "done", "users", *names.split()]
         self._places = {name: 8 * place for place, name in enumerate(every)}
 
     def place(self, builder: Builder, job: Value, name: str) -> Value:
@@ -50,6 +50,7 @@ class Job:
         values: Mapping[str, Value],
         units: Value,
         is_small: Value,
+        runs: int | None = None,
     ) -> None:
         """Runs all units of a call, `unit(job, number)` each, and waits for them.
 
@@ -59,6 +60,8 @@ class Job:
             values: by the names of this job.
             units: how many, at least one.
             is_small: whether waking other threads does not pay.
+            runs: about how many times a thread takes units, several neighbours at once: memory that
+                they read from end to end is read faster. None: it takes them one by one.
         """
         builder, module = handler, handler.module
         work, leave = self._work(module, unit), self._leave(module)
@@ -69,7 +72,11 @@ class Job:
         threads = builder.select(is_small, long(1), _threads(handler))
         users = builder.least(threads, units)
         job = builder.intrinsic("malloc", POINTER, [long(8 * len(self._places))])
-        own = {"units": units, "next": long(0), "done": long(0), "users": users}
+        run = long(1)
+        if runs is not None:
+            run = builder.udiv(units, builder.mul(users, long(runs)))
+            run = builder.greatest(run, long(1))
+        own = {"units": units, "run": run, "next": long(0), "done": long(0), "users": users}
         for name, value in {**values, **own}.items():
             builder.store(value, self.place(builder, job, name))
         builder.fence("release")
@@ -87,16 +94,18 @@ class Job:
         """`work(job)`: takes units until none is left."""
         builder = Builder(module, "work", [POINTER])
         (job,) = builder.arguments
-        (units,) = self.get(builder, job, "units")
+        units, run = self.get(builder, job, "units run")
         take, do, end = (builder.append_basic_block(name) for name in ("take", "do", "end"))
         builder.branch(take)
         builder.position_at_end(take)
         following = self.place(builder, job, "next")
-        number = builder.atomic_rmw("add", following, long(1), "monotonic")
+        number = builder.atomic_rmw("add", following, run, "monotonic")
         builder.cbranch(builder.icmp_unsigned("<", number, units), do, end)
         builder.position_at_end(do)
-        builder.call(unit, [job, number])
+        each = Loop(builder, number, builder.least(builder.add(number, run), units), 1)
+        builder.call(unit, [job, each.index])
         builder.atomic_rmw("add", self.place(builder, job, "done"), long(1), "release")
+        each.close()
         builder.branch(take)
         builder.position_at_end(end)
         builder.ret_void()

@@ -4,9 +4,10 @@ Knows NumPy and the numbers' formats. Must not know TensorFlow, nor how products
 this layout each core reads memory from end to end, and a line of a tile fills vector registers.
 
 A tile of a matrix in blocks has, for each block of lines, in rows of 64 columns: the scale and the
-minimum in float16; the factors of its groups, a byte each; the values. The values of a column in
-four lines are the four bytes of a 32-bit word; of each plane a word has those of as many neighbours
-as fit (`Format.planes`); words of planes that belong to the same lines are neighbours.
+minimum in float16; then for each unit of lines the factors of its groups, a byte each, and the
+values. The values of a column in four lines are the four bytes of a 32-bit word; of each plane a
+word has those of as many neighbours as fit (`Format.planes`); words of planes that belong to the
+same lines are neighbours.
 """
 
 from __future__ import annotations
@@ -34,16 +35,21 @@ def lines_of_step(form: Format) -> int:
     return 32 // min(plane.bits for plane in form.planes)
 
 
-def header_rows(form: Format) -> tuple[int, int]:
-    """Rows of 64 bytes before the values of a block of lines: of float16, and of factors."""
-    kinds = len(form.halves)
-    of_group = 0 if form.factors is None else 1 if form.nibbles else kinds
-    return 2 * kinds, form.block // form.group * of_group
+def lines_of_unit(form: Format) -> int:
+    """The lines whose factors and values are neighbours: whole steps and groups."""
+    return max(8, lines_of_step(form), form.group)
+
+
+def rows_of_unit(form: Format) -> tuple[int, int]:
+    """Rows of 64 bytes of a unit of lines: of factors, and of values."""
+    lines = lines_of_unit(form)
+    of_group = 0 if form.factors is None else 1 if form.nibbles else len(form.halves)
+    return lines // form.group * of_group, lines * form.bits // 8
 
 
 def rows_of_block(form: Format) -> int:
     """Rows of 64 bytes of a block of lines."""
-    return sum(header_rows(form)) + form.block * form.bits // 8
+    return 2 * len(form.halves) + form.block // lines_of_unit(form) * sum(rows_of_unit(form))
 
 
 class Tiles:
@@ -98,16 +104,20 @@ def _write_blocks(matrix: Blocks, to: np.ndarray) -> None:
     parts = matrix.parts()
     values = _cut(parts.values)
     tiles, _, blocks, _ = values.shape
-    to = to.reshape(tiles, blocks, rows_of_block(form) * COLUMNS)
-    halves, factors = (COLUMNS * rows for rows in header_rows(form))
-    place = to[:, :, :halves].view(np.float16).reshape(tiles, blocks, -1, COLUMNS)
+    to = to.reshape(tiles, blocks, rows_of_block(form), COLUMNS)
+    halves = 2 * len(form.halves)
+    place = to[:, :, :halves].reshape(tiles, blocks, -1, 2 * COLUMNS).view(np.float16)
     np.copyto(place, _cut(parts.halves).transpose(0, 2, 3, 1))
+    units = form.block // lines_of_unit(form)
+    to = to[:, :, halves:].reshape(tiles, blocks, units, -1, COLUMNS)
+    factors, _ = rows_of_unit(form)
     if parts.factors is not None:
-        place = to[:, :, halves : halves + factors].view(np.int8)
-        place = place.reshape(tiles, blocks, *parts.factors.shape[2:], COLUMNS)
-        np.copyto(place, _cut(parts.factors).transpose(0, 2, 3, 4, 1))
-    steps = to[:, :, halves + factors :].view("<u4")
-    steps = steps.reshape(tiles, blocks, form.block // lines_of_step(form), -1, COLUMNS)
+        own = _cut(parts.factors).reshape(tiles, COLUMNS, blocks, units, factors)
+        np.copyto(to[..., :factors, :].view(np.int8), own.transpose(0, 2, 3, 4, 1))
+    steps = to[..., factors:, :].reshape(tiles, blocks, units, -1)
+    steps = steps.view("<u4").reshape(
+        tiles, blocks, units, lines_of_unit(form) // lines_of_step(form), -1, COLUMNS
+    )
     shift = begin = 0
     for plane in form.planes:
         fields = values >> np.uint8(shift) & np.uint8((1 << plane.bits) - 1)
@@ -116,7 +126,7 @@ def _write_blocks(matrix: Blocks, to: np.ndarray) -> None:
         packed = fields[..., 0, :].copy()
         for neighbour in range(1, 8 // plane.bits):
             packed |= fields[..., neighbour, :] << np.uint8(neighbour * plane.bits)
-        words = packed.view("<u4").reshape(tiles, COLUMNS, blocks, steps.shape[2], -1)
+        words = packed.view("<u4").reshape(tiles, COLUMNS, *steps.shape[1:4], -1)
         end = begin + words.shape[-1]
-        np.copyto(steps[..., begin:end, :], words.transpose(0, 2, 3, 4, 1))
+        np.copyto(steps[..., begin:end, :], words.transpose(0, 2, 3, 4, 5, 1))
         shift, begin = shift + plane.bits, end
