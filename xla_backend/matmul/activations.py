@@ -31,14 +31,14 @@ from xla_backend.matmul.machine_code import (
 
 _WORDS = ir.VectorType(WORD, LANES)
 _BYTES = ir.VectorType(BYTE, 4 * LANES)
-EXACT = 3
+EXACT_DIGITS = 3
 """Digits with which products are as accurate as float32's."""
 _LEAST = 2.0**-100
 """A group below this power of 2 counts as zeros: the inverse of its scale would be infinite."""
 
 
 def has_dot() -> bool:
-    """Whether `dot` is one instruction: then `EXACT` digits are faster than float32."""
+    """Whether `dot` is one instruction: then `EXACT_DIGITS` are faster than float32."""
     return bool(llvm.get_host_cpu_features().get("avx512vnni"))
 
 
@@ -58,12 +58,13 @@ class Rows(NamedTuple):
     zero: int
 
     @property
-    def _scale(self) -> int:
+    def scale_at(self) -> int:
+        """Where in a group the scale is, in bytes."""
         return self.group * self.digits
 
     def size(self, builder: Builder, lines: Value) -> Value:
         """Bytes of `lines` numbers of a row, in whole groups."""
-        bytes_ = self._scale + 8 + 4 * self.digits
+        bytes_ = self.scale_at + 8 + 4 * self.digits
         return builder.mul(builder.udiv(lines, long(self.group)), long(bytes_))
 
     def write(self, module: ir.Module) -> ir.Function:
@@ -82,14 +83,14 @@ class Rows(NamedTuple):
         most = functools.reduce(builder.greatest, sizes)
         most = builder.intrinsic(f"llvm.vector.reduce.umax.v{LANES}i32", WORD, [most])
         scale, factor = self._factors(builder, most)
-        builder.store(scale, builder.at(out, self._scale), align=4)
+        builder.store(scale, builder.at(out, self.scale_at), align=4)
         factor = builder.splat(factor)
         words = []
         for x in numbers:
             whole = builder.intrinsic(f"llvm.rint.v{LANES}f32", VECTOR, [builder.fmul(x, factor)])
             words.append(builder.fptosi(whole, _WORDS))
         total = builder.sitofp(self._total(builder, words), FLOAT)
-        builder.store(builder.fmul(total, scale), builder.at(out, self._scale + 4), align=4)
+        builder.store(builder.fmul(total, scale), builder.at(out, self.scale_at + 4), align=4)
         for digit in reversed(range(self.digits)):
             signed = []
             for at, word in enumerate(words):
@@ -97,7 +98,7 @@ class Rows(NamedTuple):
                 builder.store(byte, builder.at(out, digit * self.group + at * LANES), align=4)
                 signed.append(builder.sext(byte, _WORDS))
             less = builder.mul(self._total(builder, signed), ir.Constant(WORD, -self.zero))
-            builder.store(less, builder.at(out, self._scale + 8 + 4 * digit), align=4)
+            builder.store(less, builder.at(out, self.scale_at + 8 + 4 * digit), align=4)
             words = [
                 builder.ashr(builder.sub(word, low), _splat(8))
                 for word, low in zip(words, signed, strict=True)
@@ -135,9 +136,8 @@ class Group:
     """A group of a row, its values broadcast to vectors."""
 
     def __init__(self, builder: Builder, rows: Rows, row: Value, first: Value) -> None:
-        self._builder, self._rows = builder, rows
+        self._builder, self._rows, self._scale_at = builder, rows, rows.scale_at
         self._place = builder.at(row, rows.size(builder, first))
-        self._scale = rows.group * rows.digits
 
     def four(self, line: Value, digit: int) -> Value:
         """A digit of four neighbours, from a line of the group, as a word."""
@@ -146,15 +146,15 @@ class Group:
 
     def scale(self) -> Value:
         """What the numbers are multiplied by."""
-        return self._splat(self._builder.at(self._place, self._scale), FLOAT)
+        return self._splat(self._builder.at(self._place, self._scale_at), FLOAT)
 
     def sum(self) -> Value:
         """The sum of the numbers, scaled."""
-        return self._splat(self._builder.at(self._place, self._scale + 4), FLOAT)
+        return self._splat(self._builder.at(self._place, self._scale_at + 4), FLOAT)
 
     def less_zero(self, digit: int) -> Value:
         """`-zero` times the sum of a digit."""
-        return self._splat(self._builder.at(self._place, self._scale + 8 + 4 * digit), WORD)
+        return self._splat(self._builder.at(self._place, self._scale_at + 8 + 4 * digit), WORD)
 
     def _splat(self, place: Value, kind: ir.Type) -> Value:
         return self._builder.splat(self._builder.load(place, typ=kind, align=4))

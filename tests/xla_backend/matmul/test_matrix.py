@@ -108,10 +108,16 @@ def in_eight_bits(x: np.ndarray, group: int) -> np.ndarray:
     return (integers * (largest * np.float32(1 / 127))).reshape(x.shape)
 
 
-@pytest.mark.parametrize("number_format", BLOCKS)
+@pytest.mark.parametrize(
+    ("number_format", "older_processor"),
+    [*((each, None) for each in BLOCKS), *((each, HASWELL) for each in ("Q8_0", "Q4_K"))],
+    indirect=["older_processor"],
+)
+@pytest.mark.usefixtures("older_processor")
 def test_sums_are_as_exact_as_those_of_float32(number_format: str) -> None:
     """Whatever the magnitudes: outliers, numbers just below a power of 2, nearly none, zeros."""
     own, numbers = weights(number_format, 600, lines_for(number_format))
+    assert isinstance(own, Blocks)
     multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
     x = GENERATOR.standard_normal((24, lines_for(number_format)), np.float32)
     x[0] *= np.exp(GENERATOR.uniform(-9, 9, x.shape[1])).astype(np.float32)
@@ -122,7 +128,7 @@ def test_sums_are_as_exact_as_those_of_float32(number_format: str) -> None:
     found = multiply(x).numpy()
     expected = x.astype(np.float64) @ numbers.T.astype(np.float64)
     # Numbers have 22 bits of the largest that shares their scale, or of 2^-78.
-    group = own.format.group if isinstance(own, Blocks) else 32
+    group = own.format.group
     largest = abs(x).reshape(len(x), -1, group).max(axis=2).repeat(group, axis=1)
     terms = np.maximum(largest, 2.0**-78).astype(np.float64) @ abs(numbers.T).astype(np.float64)
     assert (abs(found - expected) <= 2.0**-22 * terms).all()
@@ -153,6 +159,18 @@ def test_products_of_rows_in_eight_bits_are_those_of_their_integers(number_forma
         np.testing.assert_array_equal(multiply(tf.constant(x[:rows])).numpy(), every[:rows])
     behind_padding = multiply(tf.constant(np.roll(x, 2, axis=0))).numpy()
     np.testing.assert_array_equal(behind_padding[2:], every[:99])
+
+
+@pytest.mark.parametrize("number_format", ["float32", "Q4_K"])
+def test_threads_take_several_tiles_at_once(number_format: str) -> None:
+    """And the last ones fewer, where their number is no multiple."""
+    inputs, outputs = lines_for(number_format), 9000
+    own, numbers = weights(number_format, outputs, inputs)
+    multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
+    for rows in (1, 20, 130):
+        x = GENERATOR.standard_normal((rows, inputs), np.float32)
+        expected = x.astype(np.float64) @ numbers.T.astype(np.float64)
+        np.testing.assert_allclose(multiply(x).numpy(), expected, rtol=0, atol=3e-5)
 
 
 @pytest.mark.parametrize("number_format", BLOCKS)
