@@ -65,7 +65,7 @@ ROOMS = {
         "tabs.generate",
         "tabs.chat tabs.speech tabs.functions tabs.batch tabs.compare tabs.shapes "
         "tabs.models tabs.inside tabs.statistics tabs.start tabs.api tabs.side_by_side",
-        "api server",
+        "api record server",
         "",
     ),
 }

@@ -3,7 +3,6 @@
 Knows how a token, a probability and an empty slot look. Must not know components or events.
 """
 
-import json
 import math
 import re
 
@@ -171,7 +170,8 @@ def _token(token: Token, place: int, of: int) -> h.Node:
         tabindex="-1" if place else "0",
         data_detail=detail,
         data_place=where,
-        data_top_logprobs=json.dumps(rows),
+        # No field holds a tab or a line break: `visible` replaces both.
+        data_top_logprobs="\n".join("\t".join(map(str, row)) for row in rows),
     )
     line_breaks = 0 if is_special else min(2, token.text.count("\n"))
     return button[_marked(token.text)], [h.br] * line_breaks
