@@ -38,7 +38,7 @@ from xla_backend.compilation.startup import (
     keep_freed_memory,
     prepare_environment,
 )
-from xla_backend.compilation.store import FOLDER_VARIABLE, open_store
+from xla_backend.compilation.store import FOLDER_VARIABLE, chosen_folder, open_store
 from xla_backend.engine.importing import import_engine
 from xla_backend.inspection import table
 from xla_backend.inspection.inspector import Inspector
@@ -269,7 +269,7 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
     identity = Vocabulary.load(registry.locate(parsed.model)).identity
     with contextlib.ExitStack() as stack:
         folder = parsed.store
-        if folder == "off":
+        if chosen_folder(folder) is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xla-backend-inspect-"))
         if (store := open_store(folder)) is None:
             raise InvalidRequest(_NO_STORE_TO_FILL)
