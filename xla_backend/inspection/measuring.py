@@ -36,7 +36,7 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.model import sampling
 from xla_backend.model.decoding import State
 from xla_backend.model.families.model import Model
-from xla_backend.loaded.functions import KeyFunctions, PaddedFunctions
+from xla_backend.model.functions import KeyFunctions, PaddedFunctions
 from xla_backend.model.loaded_model import LoadedModel
 
 READ_BYTES = 256 * 2**20

@@ -20,7 +20,7 @@ from xla_backend.inspection.layer_ways import shortened
 from xla_backend.inspection.passes import Pass, read
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.loaded.functions import FunctionBuilder
+from xla_backend.model.functions import FunctionBuilder
 from xla_backend.model.loaded_model import LoadedModel
 
 # The origins of operations. Netron reads StableHLO, but not all forms of these.
