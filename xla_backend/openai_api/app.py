@@ -318,7 +318,8 @@ def _model(info: ModelInfo, name: str, created: int) -> Model:
 def _nearest(path: str, known: Sequence[str]) -> str:
     """The address that is probably meant; empty if none is like it."""
     near = [each for each in known if each.endswith(f"/{path.rpartition('/')[2]}")]
-    near = near or difflib.get_close_matches(path, known, 1)
+    near = near or [each for each in known if each.startswith(f"{path}/")]
+    near = near or difflib.get_close_matches(path, known, 1, 0.75)
     return _ELSEWHERE.get(path) or next(iter(near), "")
 
 

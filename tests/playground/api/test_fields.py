@@ -136,7 +136,7 @@ def test_an_unknown_address_names_the_right_one(
     ("headers", "content", "reported"),
     [
         ({"content-type": "multipart/form-data"}, b"x", "multipart/form-data with a boundary"),
-        ({"content-type": "multipart/form-data; boundary=a"}, b"x", "file is missing"),
+        ({"content-type": "multipart/form-data; boundary=a"}, b"--a--\r\n", "file is missing"),
         ({"content-type": "application/json"}, b"{}", "file is missing"),
     ],
 )
