@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from playground.context.limits import PUBLIC_LIMITS, Limits
+from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.rotary_form import LONGEST_CONTEXT
 from xla_backend.compilation.startup import is_on
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.matmul import kinds
 from xla_backend.process.memory import (
     DEFAULT_KV_MEMORY,
     DEFAULT_LIMIT,

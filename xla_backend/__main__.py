@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from xla_backend import __version__
 from xla_backend.baselines import overlay
+from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
     PACKAGED_MODEL,
@@ -54,7 +55,6 @@ from xla_backend.interface.options import (
 from xla_backend.interface.prompt import question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
-from xla_backend.matmul import kinds
 from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.rows.scheduler import ROW_COUNTS
 from xla_backend.terminal_chat import TerminalChat
