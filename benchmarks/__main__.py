@@ -23,6 +23,7 @@ MEASURES = (
     "chat",
     "decide",
     "grammar",
+    "numbers",
     "crowd",
     "page",
     "load",
