@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.contenders import THREADS, Likely, Request
 from benchmarks.harness import ROOT, WORK, MeasureFailed, peak_memory
 from xla_backend.baselines import overlay
-from xla_backend.matmul.kinds import EXACT, INT8
+from xla_backend.checkpoints.kinds import EXACT, INT8
 
 OWN_PYTHON = Path(sys.executable)
 PEERS_PYTHON = ROOT / ".venv-bench" / "bin" / "python"

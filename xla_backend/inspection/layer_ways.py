@@ -16,7 +16,7 @@ import tensorflow as tf
 from xla_backend.inspection.inspection import FunctionInside
 from xla_backend.inspection.measurement import WayOfALayer
 from xla_backend.interface.buckets import CacheKey
-from xla_backend.matmul.matrix import Matrix
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.engine import Engine
 from xla_backend.model.families.experts import Experts
 

@@ -17,15 +17,13 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.attention import attention, earlier, recurrence
-from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints import kinds, rotary_form
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.speech_input import SpeechInput, SpeechPrompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import read_stored, read_weights, sample
 from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
-from xla_backend.grammar import calls
 from xla_backend.grammar.automaton import Automaton, Vocabulary
 from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.grammars import Grammars
@@ -34,8 +32,9 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import Token, TopLogprob
-from xla_backend.matmul import handler, kinds
-from xla_backend.matmul.blocks import Blocks, Weights
+from xla_backend.kernels import grammar, registration
+from xla_backend.kernels.attention import attention, earlier, recurrence
+from xla_backend.kernels.matmul.blocks import Blocks, Weights
 from xla_backend.model import families, sampling, saved_weights
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
@@ -88,13 +87,13 @@ class Engine:
             facts |= {"made": weights.made, "rounded_bits": weights.rounded_bits}
             saving = (store, name, weights.memory, facts)
             threading.Thread(target=saved_weights.save, args=saving, name="save-weights").start()
-        if isinstance(model, PooledModel) and handler.is_possible():
+        if isinstance(model, PooledModel) and registration.is_possible():
             attention.prepare()
             earlier.prepare()
             if model.row_bytes:
                 recurrence.prepare()
-            calls.prepare()
-        handler.wait_until_ready()  # for functions from disk, too
+            grammar.prepare()
+        registration.wait_until_ready()  # for functions from disk, too
         numbers = Counter(facts["numbers"])
         self.info = dataclasses.replace(
             files.info,
@@ -128,7 +127,7 @@ class Engine:
         )
         self._decoder = Decoder(model, rules, selection)
         self._pool: PoolDecoder | None = None
-        if isinstance(model, PooledModel) and handler.is_possible():
+        if isinstance(model, PooledModel) and registration.is_possible():
             assert model.context_length is not None, "decoder-only models have one"
             self._pool = PoolDecoder(model, selection, model.context_length)
         tables = GrammarStore(compiler.store) if compiler.store else None

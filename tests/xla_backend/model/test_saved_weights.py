@@ -15,7 +15,7 @@ from xla_backend.checkpoints.models import ModelFiles, Registry
 from xla_backend.compilation import store as store_module
 from xla_backend.compilation.store import Store
 from xla_backend.interface.results import CacheOutcome
-from xla_backend.matmul import matrix
+from xla_backend.kernels.graph import matrix
 from xla_backend.model import engine, saved_weights
 
 ARRAYS = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xla_backend.inspection.hlo import protos
-from xla_backend.matmul.tiles import COLUMNS, PRODUCT, READING
+from xla_backend.kernels.matmul.packing import COLUMNS, PRODUCT, READING
 
 _BYTES = {"PRED": 1, "TOKEN": 0, "OPAQUE_TYPE": 0, "TUPLE": 0, "BF16": 2, "C64": 8, "C128": 16}
 _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"})

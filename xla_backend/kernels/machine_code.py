@@ -179,7 +179,7 @@ def look_up(builder: Builder, table: Sequence[int], places: Value) -> Value:
     return found[0]
 
 
-class Loop:
+class ForLoop:
     """A loop over integers, which runs at least once, with loop-carried values.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from xla_backend.matmul.blocks import Blocks, Format, Weights
+from xla_backend.kernels.matmul.blocks import Blocks, Format, Weights
 
 COLUMNS = 64
 """Columns of a tile. A matrix with another number of columns is padded with zeros."""
@@ -101,18 +101,18 @@ def _cut(array: np.ndarray) -> np.ndarray:
 
 def _write_blocks(matrix: Blocks, to: np.ndarray) -> None:
     form = matrix.format
-    parts = matrix.parts()
-    values = _cut(parts.values)
+    unpacked = matrix.unpacked()
+    values = _cut(unpacked.values)
     tiles, _, blocks, _ = values.shape
     to = to.reshape(tiles, blocks, rows_of_block(form), COLUMNS)
     halves = 2 * len(form.halves)
     place = to[:, :, :halves].reshape(tiles, blocks, -1, 2 * COLUMNS).view(np.float16)
-    np.copyto(place, _cut(parts.halves).transpose(0, 2, 3, 1))
+    np.copyto(place, _cut(unpacked.halves).transpose(0, 2, 3, 1))
     units = form.block // lines_of_unit(form)
     to = to[:, :, halves:].reshape(tiles, blocks, units, -1, COLUMNS)
     factors, _ = rows_of_unit(form)
-    if parts.factors is not None:
-        own = _cut(parts.factors).reshape(tiles, COLUMNS, blocks, units, factors)
+    if unpacked.factors is not None:
+        own = _cut(unpacked.factors).reshape(tiles, COLUMNS, blocks, units, factors)
         np.copyto(to[..., :factors, :].view(np.int8), own.transpose(0, 2, 3, 4, 1))
     steps = to[..., factors:, :].reshape(tiles, blocks, units, -1)
     steps = steps.view("<u4").reshape(

@@ -12,22 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
-from xla_backend.matmul import activations
-from xla_backend.matmul import lines as lines_of_tiles
-from xla_backend.matmul.activations import Rows
-from xla_backend.matmul.blocks import FORMATS, Format
-from xla_backend.matmul.lines import (
-    FLOAT_UNIT,
-    VECTORS,
-    Group,
-    Tile,
-    Use,
-    floats,
-    for_groups,
-    for_lines,
-    vectors_at_once,
-)
-from xla_backend.matmul.machine_code import (
+from xla_backend.kernels.machine_code import (
     BIT,
     FLOAT,
     LANES,
@@ -37,26 +22,40 @@ from xla_backend.matmul.machine_code import (
     WORD,
     ZERO,
     Builder,
-    Loop,
+    ForLoop,
     Value,
     long,
 )
-from xla_backend.matmul.tiles import COLUMNS
+from xla_backend.kernels.matmul import activations, panel
+from xla_backend.kernels.matmul.activations import QuantizedRows
+from xla_backend.kernels.matmul.blocks import FORMATS, Format
+from xla_backend.kernels.matmul.packing import COLUMNS
+from xla_backend.kernels.matmul.panel import (
+    FLOAT_UNIT,
+    VECTORS,
+    ScaleGroup,
+    Tile,
+    Use,
+    floats,
+    for_groups,
+    for_lines,
+    vectors_at_once,
+)
 
 _NO_WORDS = ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES)
 ROWS = 6
-"""Rows per call: with 4 vectors of columns, their sums fill 24 of 32 registers."""
+"""QuantizedRows per call: with 4 vectors of columns, their sums fill 24 of 32 registers."""
 
 
-def sums(
+def micro_kernel(
     module: ir.Module,
     rows: int,
     number_format: str,
     *,
     asks_ahead: bool,
-    integers: Rows | None = None,
+    integers: QuantizedRows | None = None,
 ) -> ir.Function:
-    """`sums(x, x_width, numbers, lines, out, out_width, begins, ahead)`, for `rows` rows.
+    """`micro_kernel(x, x_width, numbers, lines, out, out_width, begins, ahead)`, for `rows` rows.
 
     `x` are float32, or with blocks as `integers` says.
 
@@ -66,7 +65,7 @@ def sums(
     """
     builder = Builder(
         module,
-        f"sums{rows}_{number_format}",
+        f"micro_kernel{rows}_{number_format}",
         [POINTER, LONG, POINTER, LONG, POINTER, LONG, BIT, POINTER],
     )
     x, x_width, numbers, lines, out, out_width, begins, ahead = builder.arguments
@@ -80,14 +79,14 @@ def sums(
     if vectors < VECTORS:
         # Some lines at a time, so that they are in the cache for the other columns.
         some = max(FORMATS[number_format].block, 64) if number_format in FORMATS else 64
-        chunks = Loop(builder, long(0), lines, some)
+        chunks = ForLoop(builder, long(0), lines, some)
         lines = builder.least(builder.sub(lines, chunks.index), long(some))
-        distance = lines_of_tiles.size(builder, chunks.index, number_format)
+        distance = panel.size(builder, chunks.index, number_format)
         numbers, ahead = builder.at(numbers, distance), builder.at(ahead, distance)
         x = after(x, chunks.index)
         begins = builder.and_(begins, builder.icmp_unsigned("==", chunks.index, long(0)))
     inputs = [after(x, builder.mul(x_width, long(row))) for row in range(rows)]
-    parts = Loop(builder, long(0), long(COLUMNS), vectors * LANES)
+    parts = ForLoop(builder, long(0), long(COLUMNS), vectors * LANES)
     outputs = [
         builder.at(
             out,
@@ -134,14 +133,14 @@ class _Sums:
     def __init__(self, builder: Builder, form: Format, inputs: Sequence[Value], add: Use) -> None:
         self._builder, self._form, self._inputs, self._add = builder, form, inputs, add
 
-    def begin(self, group: Group, values: list[Value]) -> list[Value]:
+    def begin(self, group: ScaleGroup, values: list[Value]) -> list[Value]:
         return [ZERO] * len(values)
 
     def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
         for more, numbers in enumerate(floats(self._builder, self._form, words)):
             self._add(self._builder, self._builder.add(line, long(more)), numbers, parts)
 
-    def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
+    def end(self, group: ScaleGroup, parts: list[Value], values: list[Value]) -> list[Value]:
         builder = self._builder
         scales, minima = group.factors(FLOAT_UNIT)
         vectors = len(scales)
@@ -172,13 +171,15 @@ class _Sums:
 class _IntegerSums:
     """Integer sums of each digit, which a group's scales make a number of."""
 
-    def __init__(self, builder: Builder, form: Format, inputs: Sequence[Value], rows: Rows) -> None:
+    def __init__(
+        self, builder: Builder, form: Format, inputs: Sequence[Value], rows: QuantizedRows
+    ) -> None:
         self._builder, self._form, self._inputs, self._rows = builder, form, inputs, rows
 
-    def begin(self, group: Group, values: list[Value]) -> list[Value]:
+    def begin(self, group: ScaleGroup, values: list[Value]) -> list[Value]:
         self._first = group.first
         self._groups = [
-            activations.Group(self._builder, self._rows, place, group.first)
+            activations.RowGroup(self._builder, self._rows, place, group.first)
             for place in self._inputs
         ]
         vectors, digits = len(values) // len(self._groups), range(self._rows.digits)
@@ -193,7 +194,7 @@ class _IntegerSums:
 
     def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
         builder, form = self._builder, self._form
-        weights = lines_of_tiles.unsigned(builder, form, words)
+        weights = panel.unsigned(builder, form, words)
         bits = 8 if self._rows.zero == 128 else form.bits
         at = 0
         for own in self._groups:
@@ -203,7 +204,7 @@ class _IntegerSums:
                     parts[at] = activations.dot(builder, parts[at], weight, x, bits)
                     at += 1
 
-    def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
+    def end(self, group: ScaleGroup, parts: list[Value], values: list[Value]) -> list[Value]:
         builder = self._builder
         scales, minima = group.factors(1.0)
         vectors, digits = len(scales), self._rows.digits
@@ -244,7 +245,7 @@ def dequantize(module: ir.Module, number_format: str) -> ir.Function:
             builder.store(number, builder.at(place, LANES * at, FLOAT), align=64)
 
     vectors = vectors_at_once(0, number_format)
-    parts = Loop(builder, long(0), long(COLUMNS), vectors * LANES)
+    parts = ForLoop(builder, long(0), long(COLUMNS), vectors * LANES)
     tile = Tile(numbers, lines, parts.index, vectors, ahead)
     for_lines(builder, number_format, tile, write, [])
     parts.close()

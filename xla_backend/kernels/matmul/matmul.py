@@ -24,11 +24,9 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from xla_backend.matmul import activations, handler, lines, machine_code, sums
-from xla_backend.matmul.activations import Rows
-from xla_backend.matmul.blocks import FORMATS
-from xla_backend.matmul.handler import Handler
-from xla_backend.matmul.machine_code import (
+from xla_backend.kernels import machine_code, registration
+from xla_backend.kernels.handler import Handler
+from xla_backend.kernels.machine_code import (
     BIT,
     FLOAT,
     LANES,
@@ -36,12 +34,15 @@ from xla_backend.matmul.machine_code import (
     POINTER,
     WORD,
     Builder,
-    Loop,
+    ForLoop,
     Value,
     long,
 )
-from xla_backend.matmul.threads import Job
-from xla_backend.matmul.tiles import COLUMNS, PRODUCT, READING
+from xla_backend.kernels.matmul import activations, micro_kernel, panel
+from xla_backend.kernels.matmul.activations import QuantizedRows
+from xla_backend.kernels.matmul.blocks import FORMATS
+from xla_backend.kernels.matmul.packing import COLUMNS, PRODUCT, READING
+from xla_backend.kernels.threads import Job
 
 _FEW = {"float32": (1, 2, 3, 4, 5, 6), "bfloat16": (1, 2, 3, 4), "float16": (1, 2, 3, 4)}
 """Row counts for which numbers are dequantized only in registers."""
@@ -52,7 +53,7 @@ _LINES = 96
 """Lines of a tile that are dequantized into the first-level cache at once, 24 KB; for longer
 blocks, one block."""
 _CHUNK = 96
-"""Rows that one thread takes at a time."""
+"""QuantizedRows that one thread takes at a time."""
 _ALONE = 2**18
 """Number of multiplications below which waking another thread does not pay."""
 _RUNS = 8
@@ -66,7 +67,7 @@ NAN_BYTE = ir.Constant(WORD, 0xFF)
 """Four of them are a NaN in float32: `memset` fills unused rows with it."""
 
 _ROUNDED = 8
-"""Rows that one thread rounds to integers at a time."""
+"""QuantizedRows that one thread rounds to integers at a time."""
 
 _JOB = Job("rows_at tiles_at out_at rows wanted lines tiles integers_at parts")
 _COLUMNS_JOB = Job("places_at tiles_at out_at lines")
@@ -83,12 +84,14 @@ def columns_name_of(number_format: str) -> str:
 
 
 def prepare(number_format: str, *, in_eight_bits: bool = False, has_parts: bool = False) -> None:
-    """Starts compiling a product and the columns of its format; see `handler.prepare`."""
+    """Starts compiling a product and the columns of its format; see `registration.prepare`."""
     name = name_of(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
     module = functools.partial(_module, number_format, in_eight_bits, has_parts)
-    handler.prepare(name, module)
+    registration.prepare(name, module)
     if not has_parts:
-        handler.prepare(columns_name_of(number_format), functools.partial(_columns, number_format))
+        registration.prepare(
+            columns_name_of(number_format), functools.partial(_columns, number_format)
+        )
 
 
 def _module(number_format: str, in_eight_bits: bool, has_parts: bool, name: str) -> ir.Module:
@@ -102,19 +105,25 @@ def _module(number_format: str, in_eight_bits: bool, has_parts: bool, name: str)
     return module
 
 
-def _integers(number_format: str, in_eight_bits: bool) -> Rows | None:
+def _integers(number_format: str, in_eight_bits: bool) -> QuantizedRows | None:
     """What rows are rounded to; None for products of float32."""
     if number_format not in FORMATS or not (in_eight_bits or activations.has_dot()):
         return None
     form = FORMATS[number_format]
-    return Rows(form.group, 1 if in_eight_bits else activations.EXACT_DIGITS, lines.zero_of(form))
+    return QuantizedRows(
+        form.group, 1 if in_eight_bits else activations.EXACT_DIGITS, panel.zero_of(form)
+    )
 
 
-def _unit_of_integers(module: ir.Module, number_format: str, integers: Rows) -> ir.Function:
+def _unit_of_integers(
+    module: ir.Module, number_format: str, integers: QuantizedRows
+) -> ir.Function:
     """`unit(job, number)`: first rounds rows, then multiplies a chunk of them with one tile."""
     write = integers.write(module)
     functions = {
-        rows: sums.sums(module, rows, number_format, asks_ahead=True, integers=integers)
+        rows: micro_kernel.micro_kernel(
+            module, rows, number_format, asks_ahead=True, integers=integers
+        )
         for rows in _rows_of_blocks()
     }
     builder = Builder(module, "unit", [POINTER, LONG])
@@ -126,7 +135,7 @@ def _unit_of_integers(module: ir.Module, number_format: str, integers: Rows) -> 
     with builder.if_then(builder.icmp_unsigned("<", number, parts)):
         first = builder.mul(number, long(_ROUNDED))
         end = builder.least(builder.add(first, long(_ROUNDED)), wanted)
-        row = Loop(builder, first, end, 1)
+        row = ForLoop(builder, first, end, 1)
         from_ = builder.at(rows_at, builder.mul(row.index, count), FLOAT)
         to = builder.at(integers_at, builder.mul(row.index, row_size))
         builder.call(write, [from_, count, to])
@@ -136,7 +145,7 @@ def _unit_of_integers(module: ir.Module, number_format: str, integers: Rows) -> 
     number = builder.sub(number, parts)
     tile, chunk = builder.urem(number, tiles), builder.udiv(number, tiles)
     width = builder.mul(tiles, long(COLUMNS))
-    tile_size = lines.size(builder, count, number_format)
+    tile_size = panel.size(builder, count, number_format)
     numbers = builder.at(tiles_at, builder.mul(tile, tile_size))
     out = builder.at(out_at, builder.mul(tile, long(COLUMNS)), FLOAT)
     begin = builder.mul(chunk, long(_CHUNK))
@@ -147,7 +156,7 @@ def _unit_of_integers(module: ir.Module, number_format: str, integers: Rows) -> 
         x = builder.at(integers_at, builder.mul(first, row_size))
         to = builder.at(out, builder.mul(first, width), FLOAT)
         arguments = [x, count, numbers, count, to, width, begins, ahead]
-        sums.choose(builder, functions, number, arguments)
+        micro_kernel.choose(builder, functions, number, arguments)
 
     rows = builder.least(builder.sub(wanted, begin), long(_CHUNK))
     _for_some_rows(builder, rows, multiply)
@@ -159,25 +168,27 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
     """`unit(job, number)`: one tile for a chunk of rows."""
     of_lines = {
         # A single float32 row is limited by memory anyway; dequantized lines are in the cache.
-        rows: sums.sums(module, rows, "float32", asks_ahead=number_format == "float32" and rows > 1)
-        for rows in range(1, sums.ROWS + 1)
+        rows: micro_kernel.micro_kernel(
+            module, rows, "float32", asks_ahead=number_format == "float32" and rows > 1
+        )
+        for rows in range(1, micro_kernel.ROWS + 1)
     }
     as_they_are = of_lines
     if number_format != "float32":
         as_they_are = {
-            rows: sums.sums(module, rows, number_format, asks_ahead=True)
+            rows: micro_kernel.micro_kernel(module, rows, number_format, asks_ahead=True)
             for rows in _FEW.get(number_format, _rows_of_blocks())
         }
-        dequantize = sums.dequantize(module, number_format)
+        dequantize = micro_kernel.dequantize(module, number_format)
     builder = Builder(module, "unit", [POINTER, LONG])
     job, number = builder.arguments
     at_once = max(_LINES, FORMATS[number_format].block if number_format in FORMATS else 0)
-    panel = builder.room(FLOAT, at_once * COLUMNS)
+    unpacked = builder.room(FLOAT, at_once * COLUMNS)
     rows_at, tiles_at, out_at = _JOB.get(builder, job, "rows_at tiles_at out_at", POINTER)
     rows, wanted, count, tiles = _JOB.get(builder, job, "rows wanted lines tiles")
     tile, chunk = builder.urem(number, tiles), builder.udiv(number, tiles)
     width = builder.mul(tiles, long(COLUMNS))
-    tile_size = lines.size(builder, count, number_format)
+    tile_size = panel.size(builder, count, number_format)
     numbers = builder.at(tiles_at, builder.mul(tile, tile_size))
     out = builder.at(out_at, builder.mul(tile, long(COLUMNS)), FLOAT)
     is_few = _is_few(builder, rows, number_format)
@@ -188,7 +199,7 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
             x = builder.at(rows_at, builder.mul(first, count), FLOAT)
             to = builder.at(out, builder.mul(first, width), FLOAT)
             arguments = [x, count, numbers, count, to, width, begins, ahead]
-            sums.choose(builder, as_they_are, number, arguments)
+            micro_kernel.choose(builder, as_they_are, number, arguments)
 
         if number_format in FORMATS:
             _for_some_rows(builder, wanted, multiply)
@@ -197,20 +208,20 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
         builder.ret_void()
     first = builder.mul(chunk, long(_CHUNK))
     last = builder.least(builder.add(first, long(_CHUNK)), wanted)
-    parts = Loop(builder, long(0), count, at_once)
+    parts = ForLoop(builder, long(0), count, at_once)
     some = builder.least(builder.sub(count, parts.index), long(at_once))
-    part = builder.at(numbers, lines.size(builder, parts.index, number_format))
+    part = builder.at(numbers, panel.size(builder, parts.index, number_format))
     ahead = builder.at(part, _AHEAD)
     if number_format != "float32":
-        builder.call(dequantize, [part, some, panel, ahead])
-        part = panel
+        builder.call(dequantize, [part, some, unpacked, ahead])
+        part = unpacked
     begins = builder.icmp_unsigned("==", parts.index, long(0))
-    blocks = Loop(builder, first, last, sums.ROWS)
-    block = builder.least(builder.sub(last, blocks.index), long(sums.ROWS))
+    blocks = ForLoop(builder, first, last, micro_kernel.ROWS)
+    block = builder.least(builder.sub(last, blocks.index), long(micro_kernel.ROWS))
     x = builder.at(rows_at, builder.add(builder.mul(blocks.index, count), parts.index), FLOAT)
     to = builder.at(out, builder.mul(blocks.index, width), FLOAT)
     arguments = [x, count, part, some, to, width, begins, ahead]
-    sums.choose(builder, of_lines, block, arguments)
+    micro_kernel.choose(builder, of_lines, block, arguments)
     blocks.close()
     parts.close()
     builder.ret_void()
@@ -229,11 +240,11 @@ def _for_some_rows(builder: Builder, rows: Value, multiply: Callable[[Value, Val
     if most > 4:
         done = builder.and_(rows, long(-most))
         with builder.if_then(builder.icmp_unsigned(">", done, long(0))):
-            several = Loop(builder, long(0), done, most)
+            several = ForLoop(builder, long(0), done, most)
             multiply(several.index, long(most))
             several.close()
     with builder.if_then(builder.icmp_unsigned("<", done, rows)):
-        some = Loop(builder, done, rows, 4)
+        some = ForLoop(builder, done, rows, 4)
         multiply(some.index, builder.least(builder.sub(rows, some.index), long(4)))
         some.close()
 
@@ -251,7 +262,7 @@ def _handler(
     name: str,
     number_format: str,
     unit: ir.Function,
-    integers: Rows | None,
+    integers: QuantizedRows | None,
     has_parts: bool,
 ) -> None:
     """XLA's handler. Operands: rows and tiles; with parts, also the number of one, int32, which has
@@ -264,10 +275,10 @@ def _handler(
         tiles = call.udiv(call.result_columns, long(COLUMNS))
         (number_at,) = call.operand(2)
         number = call.zext(call.get(number_at, WORD), LONG)
-        size = call.mul(tiles, lines.size(call, count, number_format))
+        size = call.mul(tiles, panel.size(call, count, number_format))
         tiles_at = call.at(tiles_at, call.mul(number, size))
     # The rows in use, or the first if none is: from `begin` up to `end`.
-    each = Loop(call, long(0), rows, 1, [long(0), long(0)])
+    each = ForLoop(call, long(0), rows, 1, [long(0), long(0)])
     begin, end = each.values
     first = call.get(call.at(rows_at, call.mul(each.index, count), FLOAT), FLOAT)
     following = call.add(each.index, long(1))
@@ -307,14 +318,14 @@ def _handler(
 def _columns(number_format: str, name: str) -> ir.Module:
     """XLA's handler for columns. Operands: places, int32, and tiles; result `[places, lines]`."""
     module = ir.Module(name)
-    read = sums.column(module, number_format)
+    read = micro_kernel.column(module, number_format)
     builder = Builder(module, "unit", [POINTER, LONG])
     job, number = builder.arguments
     addresses = _COLUMNS_JOB.get(builder, job, "places_at tiles_at out_at", POINTER)
     places_at, tiles_at, out_at = addresses
     (count,) = _COLUMNS_JOB.get(builder, job, "lines")
     place = builder.zext(builder.get(builder.at(places_at, number, WORD), WORD), LONG)
-    tile_size = lines.size(builder, count, number_format)
+    tile_size = panel.size(builder, count, number_format)
     tile = builder.at(tiles_at, builder.mul(builder.udiv(place, long(COLUMNS)), tile_size))
     to = builder.at(out_at, builder.mul(number, count), FLOAT)
     builder.call(read, [tile, count, builder.urem(place, long(COLUMNS)), to])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from xla_backend.matmul.machine_code import (
+from xla_backend.kernels.machine_code import (
     BYTE,
     FLOAT,
     HALF,
@@ -24,7 +24,7 @@ from xla_backend.matmul.machine_code import (
     VECTOR,
     WORD,
     Builder,
-    Loop,
+    ForLoop,
     Value,
     long,
 )
@@ -42,7 +42,7 @@ def has_dot() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512vnni"))
 
 
-class Rows(NamedTuple):
+class QuantizedRows(NamedTuple):
     """Rows in groups of neighbours that share a scale.
 
     A group is the highest digits of all its numbers, then the lower ones, int8; the scale, float32;
@@ -71,7 +71,7 @@ class Rows(NamedTuple):
         """`write(row, lines, to)`: rounds a row of float32."""
         builder = Builder(module, "round", [POINTER, LONG, POINTER])
         row, lines, to = builder.arguments
-        groups = Loop(builder, long(0), lines, self.group)
+        groups = ForLoop(builder, long(0), lines, self.group)
         place = builder.at(row, groups.index, FLOAT)
         out = builder.at(to, self.size(builder, groups.index))
         numbers = [
@@ -132,10 +132,10 @@ class Rows(NamedTuple):
         return builder.intrinsic(f"llvm.vector.reduce.add.v{LANES}i32", WORD, [words])
 
 
-class Group:
+class RowGroup:
     """A group of a row, its values broadcast to vectors."""
 
-    def __init__(self, builder: Builder, rows: Rows, row: Value, first: Value) -> None:
+    def __init__(self, builder: Builder, rows: QuantizedRows, row: Value, first: Value) -> None:
         self._builder, self._rows, self._scale_at = builder, rows, rows.scale_at
         self._place = builder.at(row, rows.size(builder, first))
 

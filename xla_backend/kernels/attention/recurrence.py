@@ -22,13 +22,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import tensorflow as tf
 from llvmlite import ir
 
-from xla_backend.interface.options import MAX_DRAFTS
-from xla_backend.matmul import foreign_calls, handler, machine_code
-from xla_backend.matmul.handler import Handler
-from xla_backend.matmul.machine_code import (
+from xla_backend.kernels import machine_code, registration
+from xla_backend.kernels.handler import Handler
+from xla_backend.kernels.machine_code import (
     FLOAT,
     LANES,
     LONG,
@@ -37,17 +35,17 @@ from xla_backend.matmul.machine_code import (
     WORD,
     ZERO,
     Builder,
-    Loop,
+    ForLoop,
     Value,
     long,
 )
-from xla_backend.matmul.product import NAN_BYTE
-from xla_backend.matmul.threads import Job
+from xla_backend.kernels.matmul.matmul import NAN_BYTE
+from xla_backend.kernels.threads import Job
 
 NAME = "recurrence"
 STEP = "recurrence_step"
 """Their names in XLA."""
-RECENT = 1 + MAX_DRAFTS
+RECENT = 8
 """The most tokens of a call that may be drafts, with the one before them."""
 
 _ALONE = 2**18
@@ -109,86 +107,9 @@ class Heads(NamedTuple):
 
 
 def prepare() -> None:
-    """Starts compiling both; see `handler.prepare`."""
-    handler.prepare(NAME, _module)
-    handler.prepare(STEP, _step_module)
-
-
-def advance(
-    lines: tf.Tensor,
-    places: tf.Tensor,
-    blocks: tf.Tensor,
-    layer: tf.Tensor,
-    heads: Heads,
-    *,
-    corrects: bool,
-) -> tf.Tensor:
-    """Changes the states of rows by new tokens. In a graph that XLA compiles.
-
-    Two calls are ordered as those of `attention.attend`.
-
-    Args:
-        lines: `[T, heads.line]` float32.
-        places: see `attention.attend`. A row's first position begins a new state; every other one
-            is at most `RECENT` behind the last call's first, or follows its last.
-        blocks: `[R, M]` int64; the last of each row is the address of its state. If it is 0, there
-            is one row, whose matrices take the place of what the last `keys` tokens read.
-        layer: `[3]` int64: where this layer begins in a state, in bytes; then what is not read.
-        heads: sizes.
-        corrects: c.
-
-    Returns:
-        `[T, heads.total * heads.values]` float32, NaN without a token.
-    """
-    handler.wait_until_ready()
-    form = tf.constant([*heads, corrects, heads.row_bytes], tf.int64)
-    operands = [lines, places, blocks, layer, form]
-    columns = heads.total * heads.values
-    return foreign_calls.call(NAME, operands, columns, has_side_effect=True)
-
-
-def read_all(lines: tf.Tensor, heads: Heads, *, corrects: bool) -> tuple[tf.Tensor, tf.Tensor]:
-    """The same for all tokens of a text that has no memory; see `advance`.
-
-    Returns:
-        What they read, `[T, heads.total * heads.values]`, and the state behind them,
-        `[heads.numbers]`.
-    """
-    # Tokens before it, so that none counts as a draft; and room for the state behind it.
-    lines = tf.pad(lines, [[RECENT, heads.keys], [0, 0]])
-    at = tf.range(tf.shape(lines)[0])
-    row = tf.where(at < tf.shape(lines)[0] - heads.keys, 0, -1)
-    nowhere, begin = tf.zeros([1, 1], tf.int64), tf.zeros([3], tf.int64)
-    found = advance(lines, tf.stack([row, at], 1), nowhere, begin, heads, corrects=corrects)
-    behind = tf.reshape(found[-heads.keys - 1 :], [heads.numbers])
-    return found[RECENT : -heads.keys], behind
-
-
-def step(
-    lines: tf.Tensor,
-    prompt: tf.Tensor,
-    states: tf.Tensor,
-    source: tf.Tensor,
-    heads: Heads,
-    *,
-    corrects: bool,
-) -> tf.Tensor:
-    """A token each for n texts, whose states are values.
-
-    Args:
-        lines: `[n, heads.line]` float32.
-        prompt, states: `[.., heads.numbers]` float32: behind prompts, and behind new tokens.
-        source: `[n]` int32: which of `states` a token goes on from; below 0, `-1 - source` of
-            `prompt`.
-        heads: sizes.
-        corrects: c.
-
-    Returns:
-        The state behind each, `[n, heads.numbers]`.
-    """
-    handler.wait_until_ready()
-    form = tf.constant([*heads, corrects, heads.numbers], tf.int64)
-    return foreign_calls.call(STEP, [lines, prompt, states, source, form], heads.numbers)
+    """Starts compiling both; see `registration.prepare`."""
+    registration.prepare(NAME, _module)
+    registration.prepare(STEP, _step_module)
 
 
 def _module(name: str) -> ir.Module:
@@ -247,7 +168,7 @@ def _unit(module: ir.Module) -> ir.Function:
         return builder.at(out_at, builder.mul(at, values), FLOAT)
 
     with builder.if_then(builder.icmp_signed("<", row, long(0))):
-        each = Loop(builder, long(0), count, 1)
+        each = ForLoop(builder, long(0), count, 1)
         size = builder.mul(values, long(4))
         builder.intrinsic("memset", POINTER, [out(each.index), NAN_BYTE, size])
         each.close()
@@ -264,14 +185,14 @@ def _unit(module: ir.Module) -> ir.Function:
     certain = builder.select(may_be_drafts, long(1), count)
     nowhere, part_bytes = builder.room(FLOAT, LANES), builder.mul(keys, long(_LINE))
     copy = builder.intrinsic("malloc", POINTER, [part_bytes])
-    columns = Loop(builder, long(0), values, LANES)
+    columns = ForLoop(builder, long(0), values, LANES)
     part = builder.at(matrix, builder.mul(columns.index, keys), FLOAT)
     with builder.if_then(builder.icmp_unsigned("<", held, position)):
-        each = Loop(builder, held, position, 1)
+        each = ForLoop(builder, held, position, 1)
         line = state.recent(each.index)
         builder.call(take, [job, line, head, columns.index, part, part, nowhere])
         each.close()
-    each = Loop(builder, long(0), count, 1, [part])
+    each = ForLoop(builder, long(0), count, 1, [part])
     is_first_draft = builder.icmp_unsigned("==", each.index, certain)
     with builder.if_then(is_first_draft):
         builder.intrinsic("memcpy", POINTER, [copy, part, part_bytes])
@@ -314,7 +235,7 @@ def _take(module: ir.Module, of: Job) -> ir.Function:
 
     def in_fours(of: Value, change: bool, added: Value) -> Value:
         """The sum of lines of the matrix, each times a number; changes them before, if asked."""
-        each = Loop(builder, long(0), keys, 4, [ZERO] * 4)
+        each = ForLoop(builder, long(0), keys, 4, [ZERO] * 4)
         sums = []
         for more, so_far in enumerate(each.values):
             at = builder.add(each.index, long(more))
@@ -359,7 +280,7 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     blocks_at = call.select(has_none, own_at, blocks_at)
     # Of the tokens of a row: the first one, and how many there are.
     groups_at = call.intrinsic("malloc", POINTER, [call.mul(tokens, long(16))])
-    each = Loop(call, long(0), tokens, 1, [long(-1), long(-2)])
+    each = ForLoop(call, long(0), tokens, 1, [long(-1), long(-2)])
     number, row_before = each.values
     row, _ = _place(call, places_at, each.index)
     begins = call.icmp_signed("!=", row, row_before)
@@ -431,7 +352,7 @@ def _step_unit(module: ir.Module) -> ir.Function:
     read = builder.at(behind, builder.mul(head, values), FLOAT)
     # The matrices stand behind what all heads read.
     at = builder.mul(values, builder.add(heads, builder.mul(head, keys)))
-    columns = Loop(builder, long(0), values, LANES)
+    columns = ForLoop(builder, long(0), values, LANES)
     part = builder.add(at, builder.mul(columns.index, keys))
     places = [builder.at(begin, part, FLOAT) for begin in (before, behind)]
     out = builder.at(read, columns.index, FLOAT)
@@ -446,7 +367,7 @@ def _write_recent(call: Handler, values: dict[str, Value], groups: Value) -> Non
     job = call.room(LONG, 32)
     for name, value in values.items():
         call.store(value, _JOB.place(call, job, name))
-    each = Loop(call, long(0), groups, 1)
+    each = ForLoop(call, long(0), groups, 1)
     group = call.at(values["groups_at"], call.mul(each.index, long(16)))
     first, count = call.get(group, LONG), call.get(group, LONG, 8)
     row, _ = _place(call, values["places_at"], first)
@@ -454,7 +375,7 @@ def _write_recent(call: Handler, values: dict[str, Value], groups: Value) -> Non
     has_drafts = call.icmp_unsigned("<", call.sub(count, long(2)), long(RECENT - 1))
     with call.if_then(call.and_(is_row, has_drafts)):
         state = _State(call, job, row)
-        drafts = Loop(call, call.add(first, long(1)), call.add(first, count), 1)
+        drafts = ForLoop(call, call.add(first, long(1)), call.add(first, count), 1)
         _, position = _place(call, values["places_at"], drafts.index)
         line = call.at(values["lines_at"], call.mul(drafts.index, values["width"]), FLOAT)
         size = call.mul(values["width"], long(4))

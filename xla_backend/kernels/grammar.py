@@ -1,22 +1,19 @@
-"""Grammars in compiled loops: two functions that XLA calls, over tables at any addresses.
+"""Kernels of grammars: masks, next states and drafts, from tables at any addresses.
 
-Knows machine code and the tables' layout (`automaton`). Must not know how tables are made. Which
-grammar a row has is an input of a call, as addresses: one compiled function serves every grammar of
-every size, and a row without one costs nothing. Axes: R rows, V vocabulary.
+Knows machine code and the tables' layout (`Tables`). Must not know how tables are made. Axes: S
+states, V vocabulary, C classes of tokens.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
-import tensorflow as tf
 from llvmlite import ir
 
-from xla_backend.grammar.automaton import Automaton
-from xla_backend.grammar.step_by_step import StepByStep
-from xla_backend.interface.options import MAX_DRAFTS
-from xla_backend.matmul import foreign_calls, handler
-from xla_backend.matmul.handler import Handler
-from xla_backend.matmul.machine_code import FLOAT, HALF, LONG, POINTER, WORD, Loop, Value, long
+from xla_backend.kernels import registration
+from xla_backend.kernels.handler import Handler
+from xla_backend.kernels.machine_code import FLOAT, HALF, LONG, POINTER, WORD, ForLoop, Value, long
 
 FIELDS = 4
 """What a row says of its grammar: the addresses of `class_of_token`, `next_state` and `drafts`, and
@@ -25,65 +22,38 @@ FORBIDDEN = -1e32
 """The score of a token that may not come: below every suppressed one's, and finite even divided by
 the least temperature."""
 
-_MASK, _ADVANCE, _DRAFTS = "grammar_mask", "grammar_advance", "grammar_drafts"
+MASK, ADVANCE, DRAFTS = "grammar_mask", "grammar_advance", "grammar_drafts"
+
+
+class Tables(Protocol):
+    """A grammar as tables, C-contiguous.
+
+    Attributes:
+        class_of_token: `[V]` uint16. next_state: `[S, C]` int16, below 0 where a token may not
+        come. drafts: `[S, N]` int32, the tokens that probably come next; then -1.
+    """
+
+    @property
+    def class_of_token(self) -> np.ndarray: ...
+    @property
+    def next_state(self) -> np.ndarray: ...
+    @property
+    def drafts(self) -> np.ndarray: ...
+
+
+def fields(tables: Tables | None) -> list[int]:
+    """A row's description of its grammar; the tables must live as long as the row."""
+    if tables is None:
+        return [0] * FIELDS
+    arrays = (tables.class_of_token, tables.next_state, tables.drafts)
+    return [*(array.ctypes.data for array in arrays), tables.next_state.shape[1]]
 
 
 def prepare() -> None:
-    """Begins to make the functions ready; see `handler.prepare`."""
-    handler.prepare(_MASK, _mask)
-    handler.prepare(_ADVANCE, _advance)
-    handler.prepare(_DRAFTS, _drafts)
-
-
-def fields(automaton: Automaton | StepByStep | None) -> list[int]:
-    """A row's description of its grammar; the automaton must live as long as the row."""
-    if automaton is None:
-        return [0] * FIELDS
-    tables = (automaton.class_of_token, automaton.next_state, automaton.drafts)
-    return [*(table.ctypes.data for table in tables), automaton.next_state.shape[1]]
-
-
-def allowed(scores: tf.Tensor, states: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-    """Scores in which tokens that may not come are `FORBIDDEN`.
-
-    In a graph that XLA compiles, as `advanced`.
-
-    Args:
-        scores: `[R, V]` float32.
-        states: `[R]` int32, of the rows' automata.
-        grammars: `[R, FIELDS]` int64.
-    """
-    handler.wait_until_ready()
-    size = scores.shape[1]
-
-    def masked() -> tf.Tensor:
-        return foreign_calls.call(_MASK, [scores, states, grammars], size)
-
-    return tf.cond(are_given(grammars), masked, lambda: scores)
-
-
-def are_given(grammars: tf.Tensor) -> tf.Tensor:
-    """Whether any row has a grammar: scalar bool."""
-    return tf.reduce_any(grammars[:, 0] > 0)
-
-
-def advanced(states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-    """The states behind tokens `[R]`; a token that may not come changes nothing."""
-    handler.wait_until_ready()
-    result = foreign_calls.call(_ADVANCE, [states, tokens, grammars], 1)
-    return tf.bitcast(result[:, 0], tf.int32)
-
-
-def drafts(states: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-    """The tokens that probably come next, `[R, MAX_DRAFTS]` int32; then -1."""
-    handler.wait_until_ready()
-
-    def found() -> tf.Tensor:
-        result = foreign_calls.call(_DRAFTS, [states, grammars], MAX_DRAFTS)
-        return tf.bitcast(result, tf.int32)
-
-    nothing = tf.fill([states.shape[0], MAX_DRAFTS], -1)
-    return tf.cond(are_given(grammars), found, lambda: nothing)
+    """Starts compiling them; see `registration.prepare`."""
+    registration.prepare(MASK, _mask)
+    registration.prepare(ADVANCE, _advance)
+    registration.prepare(DRAFTS, _drafts)
 
 
 class _Rows:
@@ -91,7 +61,7 @@ class _Rows:
 
     def __init__(self, call: Handler, states: Value, grammars: Value, rows: Value) -> None:
         self._call = call
-        self.loop = Loop(call, long(0), rows, 1)
+        self.loop = ForLoop(call, long(0), rows, 1)
         grammar = call.at(grammars, call.mul(self.loop.index, long(FIELDS)), LONG)
         self.classes, table, self.drafts, count = (
             call.get(grammar, LONG, 8 * at) for at in range(FIELDS)
@@ -124,7 +94,7 @@ def _mask(name: str) -> ir.Module:
     source, target = (call.at(place, begin, FLOAT) for place in (scores, call.result))
     with call.if_else(row.has_grammar()) as (masked, copied):
         with masked:
-            each = Loop(call, long(0), size, 1)
+            each = ForLoop(call, long(0), size, 1)
             is_allowed = call.icmp_signed(">=", row.behind(each.index), ir.Constant(HALF, 0))
             score = call.load(call.at(source, each.index, FLOAT), typ=FLOAT)
             score = call.select(is_allowed, score, ir.Constant(FLOAT, float(np.float32(FORBIDDEN))))
@@ -163,9 +133,9 @@ def _drafts(name: str) -> ir.Module:
     states, rows = call.operand(0, 1)
     (grammars,) = call.operand(1)
     row = _Rows(call, states, grammars, rows)
-    line = long(4 * MAX_DRAFTS)
+    line = call.mul(call.result_columns, long(4))
     source = call.add(row.drafts, call.mul(call.sext(row.state, LONG), line))
-    target = call.at(call.result, call.mul(row.loop.index, long(MAX_DRAFTS)), WORD)
+    target = call.at(call.result, call.mul(row.loop.index, line))
     call.intrinsic("memcpy", POINTER, [target, call.inttoptr(source, POINTER), line])
     row.loop.close()
     call.close()

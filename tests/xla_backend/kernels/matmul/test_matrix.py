@@ -10,11 +10,12 @@ import pytest
 import tensorflow as tf
 
 from tests.xla_backend.older_processor import HASWELL, IVY_BRIDGE
-from xla_backend.matmul import foreign_calls, handler, machine_code, product
-from xla_backend.matmul.blocks import FORMATS as BLOCKS
-from xla_backend.matmul.blocks import Blocks, Weights, rounded, stacked
-from xla_backend.matmul.matrix import Matrix, Parts
-from xla_backend.matmul.tiles import FLOATS
+from xla_backend.kernels import ffi, machine_code, registration
+from xla_backend.kernels.graph.matrix import Matrices, Matrix
+from xla_backend.kernels.matmul import matmul
+from xla_backend.kernels.matmul.blocks import FORMATS as BLOCKS
+from xla_backend.kernels.matmul.blocks import Blocks, Weights, rounded, stacked
+from xla_backend.kernels.matmul.packing import FLOATS
 
 GENERATOR = np.random.default_rng(5)
 
@@ -206,7 +207,7 @@ def test_rows_around_those_wanted_are_not_multiplied(number_format: str, rows: i
 def test_a_part_is_multiplied_as_the_matrix_that_it_is(number_format: str, outputs: int) -> None:
     inputs = lines_for(number_format)
     own, numbers = weights(number_format, 5 * outputs, inputs)
-    parts = Parts.of(own, 5, keep)
+    parts = Matrices.of(own, 5, keep)
     assert (parts.number_format is None) == (outputs == 96)
     multiply = tf.function(parts.multiply, jit_compile=True, autograph=False)
     for rows, place in ((1, 0), (1, 4), (7, 2), (130, 3)):
@@ -265,7 +266,7 @@ def test_rounding_to_eight_bits_errs_by_half_a_step() -> None:
     numbers[3, 32:64] = 0.0
     found = rounded(numbers)
     assert found.shape == (64, 96)
-    steps = np.repeat(found.parts().halves[:, :, 0].astype(np.float32), 32, axis=1)
+    steps = np.repeat(found.unpacked().halves[:, :, 0].astype(np.float32), 32, axis=1)
     assert (abs(found.dequantized() - numbers) <= 0.51 * steps + 1e-9).all()
     assert (found.dequantized()[3, 32:64] == 0).all()
 
@@ -294,18 +295,18 @@ def test_neighbours_in_one_format_are_stacked_as_they_are() -> None:
 
 
 def test_a_product_that_xla_refused_is_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler, "_begun", {})
-    monkeypatch.setattr(product, "PRODUCT", "product_of_another_")
-    monkeypatch.setattr(product, "READING", "columns_of_another_")
+    monkeypatch.setattr(registration, "_started", {})
+    monkeypatch.setattr(matmul, "PRODUCT", "product_of_another_")
+    monkeypatch.setattr(matmul, "READING", "columns_of_another_")
     taken = "product_of_another_Q8_0"
     # XLA takes a name once.
-    module = product._module("Q8_0", False, False, taken)  # noqa: SLF001
-    foreign_calls.register("product_of_another_float32", machine_code.address(module, taken))
+    module = matmul._module("Q8_0", False, False, taken)  # noqa: SLF001
+    ffi.register("product_of_another_float32", machine_code.address(module, taken))
     own, numbers = weights("float32", 600, 544)
     with pytest.raises(RuntimeError, match="XLA refuses product_of_another_float32"):
         matrix(own).multiply(tf.zeros([1, 544]))
-    monkeypatch.setattr(product, "PRODUCT", "product_tried_anew_")
-    monkeypatch.setattr(product, "READING", "columns_tried_anew_")
+    monkeypatch.setattr(matmul, "PRODUCT", "product_tried_anew_")
+    monkeypatch.setattr(matmul, "READING", "columns_tried_anew_")
     made = matrix(own)
     multiply = tf.function(made.multiply, jit_compile=True, autograph=False)
     x = GENERATOR.standard_normal((1, 544), np.float32)

@@ -139,8 +139,8 @@ def _fields(bytes_: np.ndarray, bits: int, run: int) -> np.ndarray:
     return (runs >> shifts & np.uint8((1 << bits) - 1)).reshape(*bytes_.shape[:-1], -1)
 
 
-class Parts(NamedTuple):
-    """The parts of blocks."""
+class Unpacked(NamedTuple):
+    """What blocks hold, a byte a value."""
 
     values: np.ndarray  # uint8, `[out, blocks, block]`
     halves: np.ndarray  # float16, `[out, blocks, 1 or 2]`
@@ -180,7 +180,7 @@ class Blocks:
                 return np.exp2(blocks[:, :, :1].astype(np.float32) - 128).astype(np.float16)
         return np.ascontiguousarray(blocks[:, :, places]).view(np.float16)
 
-    def parts(self) -> Parts:
+    def unpacked(self) -> Unpacked:
         form = self.format
         blocks = self.raw.reshape(len(self), -1, form.size)
         values = np.zeros((*blocks.shape[:2], form.block), np.uint8)
@@ -191,10 +191,10 @@ class Blocks:
             shift += bits
         halves = self.halves()
         if form.factors is None:
-            return Parts(values, halves, None)
+            return Unpacked(values, halves, None)
         if form.has_minima:
             halves[:, :, 1] *= -1
-        return Parts(values, halves, form.factors(blocks).view(np.int8))
+        return Unpacked(values, halves, form.factors(blocks).view(np.int8))
 
     def dequantized(self) -> np.ndarray:
         """The numbers in float32."""
@@ -203,7 +203,7 @@ class Blocks:
         # In parts: intermediate numbers take several times the space.
         step = max(1, 2**20 // self.shape[1])
         for row in range(0, len(self), step):
-            values, halves, factors = self[row : row + step].parts()
+            values, halves, factors = self[row : row + step].unpacked()
             scales = halves.astype(np.float32)[:, :, None]
             if factors is not None:
                 if form.nibbles:

@@ -4,12 +4,12 @@ Knows the layout of keys and values in blocks of that memory. Must not know mode
 memory. The rows, their lengths and the addresses of their blocks are inputs of a call, so one
 compiled function serves every length.
 
-A row's positions are divided into panels of a fixed size. For each panel, scores and weighted sums
-are products (`sums`), and softmax uses the panel's own maximum; then panels are added up in order,
-each scaled to the overall maximum (as in T. Dao et al., "Flash-Decoding", 2023). So a token's
-result depends only on its row, bit by bit: not on tokens computed beside it, nor on threads. A unit
-of work is a head of keys, a panel, and neighbouring tokens of a row; the thread that does the last
-panel of these adds up.
+A row's positions are divided into splits of a fixed size. For each split, scores and weighted sums
+are products (`micro_kernel`), and softmax uses the split's own maximum; then splits are added up in
+order, each scaled to the overall maximum (as in T. Dao et al., "Flash-Decoding", 2023). So a
+token's result depends only on its row, bit by bit: not on tokens computed beside it, nor on
+threads. A unit of work is a head of keys, a split, and neighbouring tokens of a row; the thread
+that does the last split of these adds up.
 
     T  tokens of a call, at least 1  R  rows of the KV memory
     D  numbers of a head             M  blocks that a row has room for
@@ -17,18 +17,15 @@ panel of these adds up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
-import tensorflow as tf
 from llvmlite import ir
 
-from xla_backend.attention import exponential
-from xla_backend.attention.exponential import constant
-from xla_backend.matmul import foreign_calls, handler, machine_code, sums
-from xla_backend.matmul.handler import Handler
-from xla_backend.matmul.lines import UNROLLED
-from xla_backend.matmul.machine_code import (
+from xla_backend.kernels import machine_code, registration
+from xla_backend.kernels.attention import exponential
+from xla_backend.kernels.attention.exponential import constant
+from xla_backend.kernels.handler import Handler
+from xla_backend.kernels.machine_code import (
     BIT,
     FLOAT,
     LANES,
@@ -38,18 +35,20 @@ from xla_backend.matmul.machine_code import (
     WORD,
     ZERO,
     Builder,
-    Loop,
+    ForLoop,
     Value,
     long,
 )
-from xla_backend.matmul.product import NAN_BYTE
-from xla_backend.matmul.threads import Job
-from xla_backend.matmul.tiles import BLOCK, COLUMNS
+from xla_backend.kernels.matmul import micro_kernel
+from xla_backend.kernels.matmul.matmul import NAN_BYTE
+from xla_backend.kernels.matmul.packing import BLOCK, COLUMNS
+from xla_backend.kernels.matmul.panel import UNROLLED
+from xla_backend.kernels.threads import Job
 
 NAME = "attention"
 """Its name in XLA."""
 
-_PANEL = 512
+_SPLIT = 512
 """Positions that are computed at once."""
 _ROWS = 96
 """Queries of a key head that one thread takes at a time."""
@@ -57,7 +56,7 @@ _ALONE = 2**18
 """Number of multiplications below which waking another thread does not pay."""
 _LINE = 4 * COLUMNS
 """Bytes of a line of a tile."""
-_SCORES = _PANEL + LANES
+_SCORES = _SPLIT + LANES
 """Distance between the scores of two queries: not a power of two, because of the cache."""
 _LOWEST = -3e38
 """Less than every score; finite, so that a query that sees nothing is not NaN."""
@@ -69,9 +68,9 @@ _JOB = Job(
     "q_at k_at v_at out_at places_at blocks_at groups_at sums_at sinks_at "
     "tokens row_blocks heads kv_heads size offset window cap groups writes"
 )
-# A group of neighbouring tokens of a row: the last one, their count, the panels of all groups
-# before it, and the same times tokens. Then, for each head of keys, the number of finished panels.
-_GROUP = {"last": 0, "count": 8, "panels_before": 16, "sums_before": 24, "done": 32}
+# A group of neighbouring tokens of a row: the last one, their count, the splits of all groups
+# before it, and the same times tokens. Then, for each head of keys, the number of finished splits.
+_GROUP = {"last": 0, "count": 8, "splits_before": 16, "sums_before": 24, "done": 32}
 
 
 def layer_bytes(kv_heads: int, head_size: int) -> int:
@@ -84,57 +83,8 @@ def layer_bytes(kv_heads: int, head_size: int) -> int:
 
 
 def prepare() -> None:
-    """Starts compiling it; see `handler.prepare`."""
-    handler.prepare(NAME, _module)
-
-
-def attend(
-    q: tf.Tensor,
-    k: tf.Tensor,
-    v: tf.Tensor,
-    places: tf.Tensor,
-    blocks: tf.Tensor,
-    layer: tf.Tensor,
-    *,
-    heads: int,
-    kv_heads: int,
-    score_cap: float | None,
-    sinks: tf.Tensor | None = None,
-) -> tf.Tensor:
-    """Writes keys and values of new tokens, then attends: causal softmax attention.
-
-    In a graph that XLA compiles. XLA orders two calls only by data: the second must need the
-    result of the first.
-
-    Args:
-        q: `[T, heads * D]` float32, scaled and rotated. D is a multiple of 4.
-        k: `[T, kv_heads * D]` float32, rotated; head h of `q` has head h // (heads / kv_heads).
-        v: as `k`.
-        places: `[T, 2]` int32, each token's row and position; row -1: no token. Tokens of one row
-            are neighbours, at consecutive positions.
-        blocks: `[R, M]` int64, addresses of each row's blocks, multiples of 64. Only blocks with a
-            position that a token sees are read.
-        layer: `[3]` int64: offset of this layer in each block, in bytes; how many positions a token
-            sees, itself included, or 0 for all; and 0.
-        heads: of `q`.
-        kv_heads: of `k` and `v`.
-        score_cap: scores become `cap * tanh(score / cap)`.
-        sinks: `[heads]` float32, of each a further score in softmax, of a position without values.
-
-    Returns:
-        `[T, heads * D]` float32; NaN without a token.
-    """
-    handler.wait_until_ready()
-    cap = int(np.float32(score_cap or 0.0).view(np.int32))
-    form = tf.constant([heads, kv_heads, cap], tf.int64)
-    sinks = tf.fill([heads], np.float32(-np.inf)) if sinks is None else sinks
-    operands = [q, k, v, places, blocks, layer, form, tf.convert_to_tensor(sinks)]
-    return foreign_calls.call(NAME, operands, q.shape[1], has_side_effect=True)
-
-
-def only_tokens(x: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Rows `[T, E]`, NaN without a token, so that products skip them."""
-    return tf.where(places[:, :1] < 0, np.float32(np.nan), x)
+    """Starts compiling it; see `registration.prepare`."""
+    registration.prepare(NAME, _module)
 
 
 def _module(name: str) -> ir.Module:
@@ -149,8 +99,8 @@ class _Attention:
     def __init__(self, module: ir.Module) -> None:
         self._module = module
         self._sums = {
-            rows: sums.sums(module, rows, "float32", asks_ahead=True)
-            for rows in range(1, sums.ROWS + 1)
+            rows: micro_kernel.micro_kernel(module, rows, "float32", asks_ahead=True)
+            for rows in range(1, micro_kernel.ROWS + 1)
         }
 
     def unit(self) -> ir.Function:
@@ -165,15 +115,15 @@ class _Attention:
             builder.ret_void()
         _JOB.wait(builder, job, writes)
         number = builder.sub(number, writes)
-        panel, head = builder.udiv(number, kv_heads), builder.urem(number, kv_heads)
-        # The last group with no more panels before it.
-        loop = Loop(builder, long(0), groups, 1, [long(-1)])
-        before = _of_group(builder, _group(builder, job, loop.index), "panels_before")
-        is_reached = builder.icmp_unsigned("<=", before, panel)
+        split, head = builder.udiv(number, kv_heads), builder.urem(number, kv_heads)
+        # The last group with no more splits before it.
+        loop = ForLoop(builder, long(0), groups, 1, [long(-1)])
+        before = _of_group(builder, _group(builder, job, loop.index), "splits_before")
+        is_reached = builder.icmp_unsigned("<=", before, split)
         (found,) = loop.close([builder.add(loop.values[0], builder.zext(is_reached, LONG))])
         group = _group(builder, job, found)
-        panel = builder.sub(panel, _of_group(builder, group, "panels_before"))
-        builder.call(attend, [job, group, head, panel])
+        split = builder.sub(split, _of_group(builder, group, "splits_before"))
+        builder.call(attend, [job, group, head, split])
         builder.ret_void()
         return builder.function
 
@@ -188,12 +138,12 @@ class _Attention:
         with builder.if_then(builder.icmp_signed("<", row, long(0))):
             builder.ret_void()
         first, end = builder.sub(builder.add(last, long(1)), count), builder.add(last, long(1))
-        each = Loop(builder, first, end, 1)
+        each = ForLoop(builder, first, end, 1)
         _, position = _place(builder, places_at, each.index)
         keys, values = self._tiles(builder, job, row, position, head)
         line = builder.urem(position, long(BLOCK))
         at = builder.mul(builder.add(builder.mul(each.index, kv_heads), head), size)
-        column = Loop(builder, long(0), size, 4)
+        column = ForLoop(builder, long(0), size, 4)
         at = builder.add(at, column.index)
         key, value = (
             builder.load(builder.at(place, at, FLOAT), typ=_FOUR, align=4) for place in (k_at, v_at)
@@ -216,8 +166,8 @@ class _Attention:
             builder.ret_void()
         fours = builder.or_(line, long(UNROLLED - 1))
         with builder.if_then(builder.icmp_unsigned("<", line, fours)):
-            rest = Loop(builder, builder.add(line, long(1)), builder.add(fours, long(1)), 1)
-            column = Loop(builder, long(0), size, 4)
+            rest = ForLoop(builder, builder.add(line, long(1)), builder.add(fours, long(1)), 1)
+            column = ForLoop(builder, long(0), size, 4)
             place = _value_at(builder, values, rest.index, column.index)
             builder.store(ir.Constant(_FOUR, [0.0] * 4), place, align=4)
             column.close()
@@ -226,10 +176,10 @@ class _Attention:
         return builder.function
 
     def _attend(self) -> ir.Function:
-        """`attend(job, group, head, panel)`: one of the panels that the group sees."""
+        """`attend(job, group, head, split)`: one of the splits that the group sees."""
         soften, finish = self._soften(), self._finish()
         builder = Builder(self._module, "attend", [POINTER, POINTER, LONG, LONG])
-        job, group, head, panel = builder.arguments
+        job, group, head, split = builder.arguments
         heads, kv_heads, size, window, cap = _JOB.get(
             builder, job, "heads kv_heads size window cap"
         )
@@ -242,21 +192,21 @@ class _Attention:
         # A token's queries that share the head are neighbours.
         own = builder.mul(builder.mul(head, shared), size)
         width, own_width = builder.mul(heads, size), builder.mul(shared, size)
-        begin, first_panel, panels = _span(builder, position, count, window)
+        begin, first_split, splits = _span(builder, position, count, window)
         with builder.if_then(builder.icmp_signed("<", row, long(0))):
-            each = Loop(builder, first, builder.add(last, long(1)), 1)
+            each = ForLoop(builder, first, builder.add(last, long(1)), 1)
             at = builder.at(out_at, builder.add(builder.mul(each.index, width), own), FLOAT)
             builder.intrinsic("memset", POINTER, [at, NAN_BYTE, builder.mul(own_width, long(4))])
             each.close()
             builder.ret_void()
 
-        panel_at = builder.mul(builder.add(first_panel, panel), long(_PANEL))
-        begin = builder.greatest(panel_at, begin)
-        end = builder.least(builder.add(panel_at, long(_PANEL)), builder.add(position, long(1)))
+        split_at = builder.mul(builder.add(first_split, split), long(_SPLIT))
+        begin = builder.greatest(split_at, begin)
+        end = builder.least(builder.add(split_at, long(_SPLIT)), builder.add(position, long(1)))
         room = builder.mul(queries, builder.add(size, long(_SCORES)))
         scores = builder.intrinsic("malloc", POINTER, [builder.mul(room, long(4))])
         x_at = builder.at(scores, builder.mul(queries, long(_SCORES)), FLOAT)
-        each = Loop(builder, long(0), count, 1)
+        each = ForLoop(builder, long(0), count, 1)
         token = builder.add(each.index, first)
         source = builder.at(q_at, builder.add(builder.mul(token, width), own), FLOAT)
         to = builder.at(x_at, builder.mul(each.index, own_width), FLOAT)
@@ -265,22 +215,22 @@ class _Attention:
 
         sums_width = _sums_width(builder, size)
         all_sums = self._sums_at(builder, job, group, head)
-        sums_at = builder.at(all_sums, builder.mul(builder.mul(panel, queries), sums_width), FLOAT)
+        sums_at = builder.at(all_sums, builder.mul(builder.mul(split, queries), sums_width), FLOAT)
 
         def for_queries(add: Callable[[Value], list[Value]]) -> None:
             """Adds the code of sums for all queries, some at a time."""
-            some = Loop(builder, long(0), queries, sums.ROWS)
-            number = builder.least(builder.sub(queries, some.index), long(sums.ROWS))
-            sums.choose(builder, self._sums, number, add(some.index))
+            some = ForLoop(builder, long(0), queries, micro_kernel.ROWS)
+            number = builder.least(builder.sub(queries, some.index), long(micro_kernel.ROWS))
+            micro_kernel.choose(builder, self._sums, number, add(some.index))
             some.close()
 
-        blocks = Loop(builder, begin, end, BLOCK)
+        blocks = ForLoop(builder, begin, end, BLOCK)
         keys, values = self._tiles(builder, job, row, blocks.index, head)
         following = builder.add(blocks.index, long(BLOCK))
         is_last = builder.icmp_unsigned(">=", following, end)
         following = builder.select(is_last, begin, following)
         ahead = builder.select(is_last, *reversed(self._tiles(builder, job, row, following, head)))
-        column = builder.sub(blocks.index, panel_at)
+        column = builder.sub(blocks.index, split_at)
 
         def of_keys(query: Value) -> list[Value]:
             x = builder.at(x_at, builder.mul(query, size), FLOAT)
@@ -292,9 +242,9 @@ class _Attention:
         for_queries(of_keys)
         blocks.close()
 
-        each = Loop(builder, long(0), queries, 1)
+        each = ForLoop(builder, long(0), queries, 1)
         token = builder.udiv(each.index, shared)
-        highest = builder.sub(builder.sub(position, builder.sub(count, long(1))), panel_at)
+        highest = builder.sub(builder.sub(position, builder.sub(count, long(1))), split_at)
         highest = builder.add(highest, token)
         no_window = builder.icmp_unsigned("==", window, long(0))
         lowest = builder.select(no_window, long(-1), builder.sub(highest, window))
@@ -302,11 +252,11 @@ class _Attention:
         limits = [builder.trunc(x, WORD) for x in (lowest, highest)]
         of_query = builder.at(sums_at, builder.mul(each.index, sums_width), FLOAT)
         of_query = builder.at(of_query, builder.sub(sums_width, long(LANES)), FLOAT)
-        columns = [builder.sub(x, panel_at) for x in (begin, end)]
+        columns = [builder.sub(x, split_at) for x in (begin, end)]
         builder.call(soften, [at, *columns, *limits, cap, of_query])
         each.close()
 
-        blocks = Loop(builder, begin, end, BLOCK)
+        blocks = ForLoop(builder, begin, end, BLOCK)
         _, values = self._tiles(builder, job, row, blocks.index, head)
         following = builder.add(blocks.index, long(BLOCK))
         is_last = builder.icmp_unsigned(">=", following, end)
@@ -314,10 +264,10 @@ class _Attention:
         following = builder.select(is_last, begin, following)
         next_head = builder.add(head, builder.zext(is_last, LONG))
         ahead = builder.select(is_last, *self._tiles(builder, job, row, following, next_head))
-        column = builder.sub(blocks.index, panel_at)
+        column = builder.sub(blocks.index, split_at)
         begins = builder.icmp_unsigned("==", blocks.index, begin)
         lines = builder.least(builder.sub(end, blocks.index), long(BLOCK))
-        parts = Loop(builder, long(0), size, COLUMNS)
+        parts = ForLoop(builder, long(0), size, COLUMNS)
         of_part = builder.mul(parts.index, long(4 * BLOCK))
 
         def of_values(query: Value) -> list[Value]:
@@ -334,19 +284,19 @@ class _Attention:
         builder.intrinsic("free", machine_code.VOID, [scores])
         done = builder.at(group, builder.add(long(_GROUP["done"]), builder.mul(head, long(8))))
         before = builder.atomic_rmw("add", done, long(1), "acq_rel")
-        is_last = builder.icmp_unsigned("==", builder.add(before, long(1)), panels)
+        is_last = builder.icmp_unsigned("==", builder.add(before, long(1)), splits)
         with builder.if_then(is_last):
             out = builder.at(out_at, builder.add(builder.mul(first, width), own), FLOAT)
             (sinks_at,) = _JOB.get(builder, job, "sinks_at", POINTER)
             sinks_at = builder.at(sinks_at, builder.mul(head, shared), FLOAT)
-            builder.call(finish, [all_sums, panels, queries, shared, size, out, width, sinks_at])
+            builder.call(finish, [all_sums, splits, queries, shared, size, out, width, sinks_at])
         builder.ret_void()
         return builder.function
 
     def _soften(self) -> ir.Function:
         """`soften(scores, begin, end, lowest, highest, cap, found)`: scores become weights.
 
-        For a query in a panel. It sees columns above `lowest`, up to `highest`. Their highest
+        For a query in a split. It sees columns above `lowest`, up to `highest`. Their highest
         score, to which weights are relative, and the sum of weights are written to `found`.
         """
         builder = Builder(self._module, "soften", [POINTER, LONG, LONG, WORD, WORD, LONG, POINTER])
@@ -355,7 +305,7 @@ class _Attention:
         lowest, highest = builder.splat(lowest), builder.splat(highest)
         with builder.if_then(builder.icmp_unsigned("!=", cap, long(0))):
             factor = builder.splat(builder.bitcast(builder.trunc(cap, WORD), FLOAT))
-            each = Loop(builder, begin, end, LANES)
+            each = ForLoop(builder, begin, end, LANES)
             place = builder.at(scores, each.index, FLOAT)
             x = builder.fdiv(builder.load(place, typ=VECTOR, align=4), factor)
             capped = builder.fmul(factor, exponential.hyperbolic_tangent(builder, x))
@@ -370,7 +320,7 @@ class _Attention:
             In blocks, with a value per vector, so that none waits for another.
             """
             vectors = BLOCK // LANES
-            each = Loop(builder, begin, end, BLOCK, [initial] * vectors)
+            each = ForLoop(builder, begin, end, BLOCK, [initial] * vectors)
             values = []
             for at, value in enumerate(each.values):
                 column = builder.add(each.index, long(LANES * at))
@@ -405,28 +355,28 @@ class _Attention:
         return builder.function
 
     def _finish(self) -> ir.Function:
-        """`finish(sums, panels, queries, shared, size, out, out_width, sinks)`: adds up panels."""
+        """`finish(sums, splits, queries, shared, size, out, out_width, sinks)`: adds up splits."""
         kinds = [POINTER, LONG, LONG, LONG, LONG, POINTER, LONG, POINTER]
         builder = Builder(self._module, "finish", kinds)
-        sums_at, panels, queries, shared, size, out, out_width, sinks_at = builder.arguments
+        sums_at, splits, queries, shared, size, out, out_width, sinks_at = builder.arguments
         width = _sums_width(builder, size)
-        each = Loop(builder, long(0), queries, 1)
+        each = ForLoop(builder, long(0), queries, 1)
 
-        def at(panel: Value) -> Value:
-            query = builder.add(builder.mul(panel, queries), each.index)
+        def at(split: Value) -> Value:
+            query = builder.add(builder.mul(split, queries), each.index)
             return builder.at(sums_at, builder.mul(query, width), FLOAT)
 
-        def found(panel: Value, more: int = 0) -> Value:
-            return builder.at(at(panel), builder.sub(width, long(LANES - more)), FLOAT)
+        def found(split: Value, more: int = 0) -> Value:
+            return builder.at(at(split), builder.sub(width, long(LANES - more)), FLOAT)
 
         token, own = builder.udiv(each.index, shared), builder.urem(each.index, shared)
         sink = builder.get(builder.at(sinks_at, own, FLOAT), FLOAT)
-        loop = Loop(builder, long(0), panels, 1, [sink])
+        loop = ForLoop(builder, long(0), splits, 1, [sink])
         maximum = builder.get(found(loop.index), FLOAT)
         is_greater = builder.fcmp_ordered(">", maximum, loop.values[0])
         (maximum,) = loop.close([builder.select(is_greater, maximum, loop.values[0])])
         of_sink = exponential.exponential(builder, builder.splat(builder.fsub(sink, maximum)))
-        loop = Loop(builder, long(0), panels, 1, [of_sink])
+        loop = ForLoop(builder, long(0), splits, 1, [of_sink])
         difference = builder.fsub(builder.get(found(loop.index), FLOAT), maximum)
         factor = exponential.exponential(builder, builder.splat(difference))
         first = builder.extract_element(factor, ir.Constant(WORD, 0))
@@ -436,8 +386,8 @@ class _Attention:
         total = builder.extract_element(total, ir.Constant(WORD, 0))
         to = builder.add(builder.mul(token, out_width), builder.mul(own, size))
         to = builder.at(out, to, FLOAT)
-        columns = Loop(builder, long(0), size, 4)
-        loop = Loop(builder, long(0), panels, 1, [ir.Constant(_FOUR, [0.0] * 4)])
+        columns = ForLoop(builder, long(0), size, 4)
+        loop = ForLoop(builder, long(0), splits, 1, [ir.Constant(_FOUR, [0.0] * 4)])
         part = builder.load(builder.at(at(loop.index), columns.index, FLOAT), typ=_FOUR, align=4)
         factor = _splat_four(builder, builder.get(found(loop.index), FLOAT))
         product = builder.intrinsic("llvm.fma.v4f32", _FOUR, [part, factor, loop.values[0]])
@@ -464,15 +414,15 @@ class _Attention:
         return tile, builder.at(tile, keys)
 
     def _sums_at(self, builder: Builder, job: Value, group: Value, head: Value) -> Value:
-        """The address of the sums of a group and a head of keys: `[panels, queries, width]`."""
+        """The address of the sums of a group and a head of keys: `[splits, queries, width]`."""
         sums_at, places_at = _JOB.get(builder, job, "sums_at places_at", POINTER)
         heads, kv_heads, size, window = _JOB.get(builder, job, "heads kv_heads size window")
         last, count, before = (
             _of_group(builder, group, name) for name in ("last", "count", "sums_before")
         )
         _, position = _place(builder, places_at, last)
-        _, _, panels = _span(builder, position, count, window)
-        of_head = builder.mul(head, builder.mul(count, panels))
+        _, _, splits = _span(builder, position, count, window)
+        of_head = builder.mul(head, builder.mul(count, splits))
         of_token = builder.mul(builder.udiv(heads, kv_heads), _sums_width(builder, size))
         at = builder.mul(builder.add(builder.mul(before, kv_heads), of_head), of_token)
         return builder.at(sums_at, at, FLOAT)
@@ -493,33 +443,33 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     groups_at = call.intrinsic("calloc", POINTER, [tokens, group_size])
 
     # Each token starts a group or continues the last one.
-    each = Loop(call, long(0), tokens, 1, [long(-1), long(-2), *[long(0)] * 5])
-    number, row_before, count, panels, panels_before, sums_before, work = each.values
+    each = ForLoop(call, long(0), tokens, 1, [long(-1), long(-2), *[long(0)] * 5])
+    number, row_before, count, splits, splits_before, sums_before, work = each.values
     row, position = _place(call, places_at, each.index)
     begins = call.or_(
         call.icmp_signed("!=", row, row_before), call.icmp_unsigned("==", count, most)
     )
     number = call.add(number, call.zext(begins, LONG))
-    panels_before = call.add(panels_before, call.select(begins, panels, long(0)))
-    sums_before = call.add(sums_before, call.select(begins, call.mul(panels, count), long(0)))
+    splits_before = call.add(splits_before, call.select(begins, splits, long(0)))
+    sums_before = call.add(sums_before, call.select(begins, call.mul(splits, count), long(0)))
     count = call.add(call.select(begins, long(0), count), long(1))
-    _, _, panels = _span(call, position, count, window)
+    _, _, splits = _span(call, position, count, window)
     group = call.at(groups_at, call.mul(number, group_size))
     for field, value in (
         ("last", each.index),
         ("count", count),
-        ("panels_before", panels_before),
+        ("splits_before", splits_before),
         ("sums_before", sums_before),
     ):
         call.store(value, call.at(group, _GROUP[field]))
     work = call.add(work, call.add(position, long(1)))
-    number, _, count, panels, panels_before, sums_before, work = each.close(
-        [number, row, count, panels, panels_before, sums_before, work]
+    number, _, count, splits, splits_before, sums_before, work = each.close(
+        [number, row, count, splits, splits_before, sums_before, work]
     )
     groups = call.add(number, long(1))
     writes = call.mul(groups, kv_heads)
-    units = call.add(writes, call.mul(call.add(panels_before, panels), kv_heads))
-    room = call.mul(call.add(sums_before, call.mul(panels, count)), heads)
+    units = call.add(writes, call.mul(call.add(splits_before, splits), kv_heads))
+    room = call.mul(call.add(sums_before, call.mul(splits, count)), heads)
     room = call.mul(room, call.mul(_sums_width(call, size), long(4)))
     sums_at = call.intrinsic("malloc", POINTER, [room])
     is_small = call.icmp_unsigned("<", call.mul(work, call.mul(width, long(2))), long(_ALONE))
@@ -568,14 +518,14 @@ def _span(
 ) -> tuple[Value, Value, Value]:
     """The blocks that `count` tokens see, the last of them at `position`.
 
-    The begin of the first block, the first panel, and the number of panels.
+    The begin of the first block, the first split, and the number of splits.
     """
     first = builder.sub(builder.add(position, long(1)), builder.add(count, window))
     begin = builder.greatest(builder.add(first, long(1)), long(0))
     begin = builder.select(builder.icmp_unsigned("==", window, long(0)), long(0), begin)
-    first_panel = builder.udiv(begin, long(_PANEL))
-    panels = builder.sub(builder.udiv(position, long(_PANEL)), first_panel)
-    return builder.and_(begin, long(-BLOCK)), first_panel, builder.add(panels, long(1))
+    first_split = builder.udiv(begin, long(_SPLIT))
+    splits = builder.sub(builder.udiv(position, long(_SPLIT)), first_split)
+    return builder.and_(begin, long(-BLOCK)), first_split, builder.add(splits, long(1))
 
 
 def _padded(builder: Builder, size: Value) -> Value:
@@ -584,7 +534,7 @@ def _padded(builder: Builder, size: Value) -> Value:
 
 
 def _sums_width(builder: Builder, size: Value) -> Value:
-    """Numbers of a query's sums in a panel; the last `LANES` are the maximum and the total."""
+    """Numbers of a query's sums in a split; the last `LANES` are the maximum and the total."""
     return builder.add(_padded(builder, size), long(LANES))
 
 
@@ -611,21 +561,3 @@ def _splat_four(builder: Builder, number: Value) -> Value:
     lanes = ir.Constant(ir.VectorType(WORD, 4), [0] * 4)
     vector = builder.splat(number)
     return builder.shuffle_vector(vector, vector, lanes)
-
-
-def in_blocks(
-    layer_bytes: Sequence[int], windows: Sequence[int | None] | None = None
-) -> list[tf.Tensor]:
-    """The offsets of layers in a block, one after the other: `layer` of `attend` for each.
-
-    Args:
-        layer_bytes: bytes of a block in each layer.
-        windows: how many positions a token sees; None for all.
-    """
-    offsets = np.cumsum([0, *layer_bytes])
-    return [
-        tf.constant([offset, window or 0, 0], tf.int64)
-        for offset, window in zip(
-            offsets.tolist(), windows or [None] * len(layer_bytes), strict=False
-        )
-    ]

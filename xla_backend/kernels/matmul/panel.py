@@ -12,9 +12,8 @@ from typing import NamedTuple, Protocol
 
 from llvmlite import ir
 
-from xla_backend.matmul import machine_code
-from xla_backend.matmul.blocks import FORMATS, Format
-from xla_backend.matmul.machine_code import (
+from xla_backend.kernels import machine_code
+from xla_backend.kernels.machine_code import (
     BYTE,
     FLOAT,
     HALF,
@@ -22,11 +21,12 @@ from xla_backend.matmul.machine_code import (
     VECTOR,
     WORD,
     Builder,
-    Loop,
+    ForLoop,
     Value,
     long,
 )
-from xla_backend.matmul.tiles import (
+from xla_backend.kernels.matmul.blocks import FORMATS, Format
+from xla_backend.kernels.matmul.packing import (
     COLUMNS,
     lines_of_step,
     lines_of_unit,
@@ -112,7 +112,7 @@ def for_lines(
         form = FORMATS[number_format]
         return for_groups(builder, form, tile, _Dequantized(builder, form, use), values)
     bytes_ = _FLOAT_BYTES[number_format]
-    loop = Loop(builder, long(0), tile.lines, UNROLLED, values)
+    loop = ForLoop(builder, long(0), tile.lines, UNROLLED, values)
     values = list(loop.values)
     for more in range(UNROLLED):
         line = builder.add(loop.index, long(more))
@@ -135,7 +135,7 @@ def _from_bfloat16(builder: Builder, bits: Value) -> Value:
     return builder.bitcast(upper, VECTOR)
 
 
-class Group(NamedTuple):
+class ScaleGroup(NamedTuple):
     """Lines of a block that share a scale and a minimum.
 
     Attributes:
@@ -152,13 +152,13 @@ class Group(NamedTuple):
 class ForGroup(Protocol):
     """Adds the code for a group of lines. Parts are values carried only through its lines."""
 
-    def begin(self, group: Group, values: list[Value]) -> list[Value]:
+    def begin(self, group: ScaleGroup, values: list[Value]) -> list[Value]:
         """Adds the beginning; returns the parts."""
 
     def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
         """Adds the code for four lines' values, the bytes of `words`; may replace the parts."""
 
-    def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
+    def end(self, group: ScaleGroup, parts: list[Value], values: list[Value]) -> list[Value]:
         """Adds the end; returns the values for the next group."""
 
 
@@ -169,7 +169,7 @@ class _Dequantized:
         self._builder, self._form, self._use = builder, form, use
         self._factors: tuple[list[Value], list[Value] | None]
 
-    def begin(self, group: Group, values: list[Value]) -> list[Value]:
+    def begin(self, group: ScaleGroup, values: list[Value]) -> list[Value]:
         self._factors = group.factors(FLOAT_UNIT)
         return values
 
@@ -183,7 +183,7 @@ class _Dequantized:
                 scaled = [self._builder.multiply_add(*each) for each in triples]
             self._use(self._builder, self._builder.add(line, long(more)), scaled, parts)
 
-    def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
+    def end(self, group: ScaleGroup, parts: list[Value], values: list[Value]) -> list[Value]:
         return parts
 
 
@@ -194,9 +194,9 @@ def for_groups(
     step, unit = lines_of_step(form), lines_of_unit(form)
     round_ = max(step, 2 * UNROLLED)
     factor_rows, value_rows = rows_of_unit(form)
-    blocks = Loop(builder, long(0), builder.udiv(tile.lines, long(form.block)), 1, values)
+    blocks = ForLoop(builder, long(0), builder.udiv(tile.lines, long(form.block)), 1, values)
     block = builder.mul(blocks.index, long(COLUMNS * rows_of_block(form)))
-    units = Loop(builder, long(0), long(form.block // unit), 1, blocks.values)
+    units = ForLoop(builder, long(0), long(form.block // unit), 1, blocks.values)
     factors_at = builder.add(block, long(2 * COLUMNS * len(form.halves)))
     unit_bytes = long(COLUMNS * (factor_rows + value_rows))
     factors_at = builder.add(factors_at, builder.mul(units.index, unit_bytes))
@@ -223,7 +223,7 @@ def for_groups(
     for number in range(unit // form.group):
         at = long(number * form.group)
         start = builder.add(factors_at, long(COLUMNS * factor_rows * form.group // unit * number))
-        group = Group(
+        group = ScaleGroup(
             builder.add(first, at),
             form.group,
             functools.partial(_factors, builder, form, tile, block, start),
@@ -233,7 +233,7 @@ def for_groups(
             in_group = form.group // 4
             use(at, whole[number * in_group : (number + 1) * in_group], parts)
         else:
-            rounds = Loop(builder, long(0), long(form.group), round_, parts)
+            rounds = ForLoop(builder, long(0), long(form.group), round_, parts)
             parts, line = list(rounds.values), builder.add(at, rounds.index)
             use(line, words(line, round_), parts)
             parts = rounds.close(parts)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
-from xla_backend.matmul import foreign_calls, machine_code
-from xla_backend.matmul.handler import Handler
-from xla_backend.matmul.machine_code import LONG, POINTER, Builder, Loop, Value, long
+from xla_backend.kernels import ffi, machine_code
+from xla_backend.kernels.handler import Handler
+from xla_backend.kernels.machine_code import LONG, POINTER, Builder, ForLoop, Value, long
 
 
 class Job:
@@ -81,9 +81,9 @@ class Job:
             builder.store(value, self.place(builder, job, name))
         builder.fence("release")
         with builder.if_then(builder.icmp_unsigned(">", users, long(1))):
-            schedule = builder.get(handler.api, POINTER, foreign_calls.API_SCHEDULE)
+            schedule = builder.get(handler.api, POINTER, ffi.API_SCHEDULE)
             arguments = _structure(builder, [handler.context, task.function, job])
-            others = Loop(builder, long(1), users, 1)
+            others = ForLoop(builder, long(1), users, 1)
             builder.call_at(schedule, [arguments], POINTER)
             others.close()
         builder.call(work, [job])
@@ -102,7 +102,7 @@ class Job:
         number = builder.atomic_rmw("add", following, run, "monotonic")
         builder.cbranch(builder.icmp_unsigned("<", number, units), do, end)
         builder.position_at_end(do)
-        each = Loop(builder, number, builder.least(builder.add(number, run), units), 1)
+        each = ForLoop(builder, number, builder.least(builder.add(number, run), units), 1)
         builder.call(unit, [job, each.index])
         builder.atomic_rmw("add", self.place(builder, job, "done"), long(1), "release")
         each.close()
@@ -127,10 +127,10 @@ def _threads(handler: Handler) -> Value:
     builder = handler
     count = builder.room(LONG, 1)
     builder.store(long(1), count)
-    ask = builder.get(handler.api, POINTER, foreign_calls.API_NUM_THREADS)
+    ask = builder.get(handler.api, POINTER, ffi.API_NUM_THREADS)
     error = builder.call_at(ask, [_structure(builder, [handler.context, count])], POINTER)
     with builder.if_then(builder.icmp_unsigned("!=", error, ir.Constant(POINTER, None))):
-        destroy = builder.get(handler.api, POINTER, foreign_calls.API_DESTROY_ERROR)
+        destroy = builder.get(handler.api, POINTER, ffi.API_DESTROY_ERROR)
         builder.call_at(destroy, [_structure(builder, [error])], machine_code.VOID)
     return builder.load(count, typ=LONG)
 

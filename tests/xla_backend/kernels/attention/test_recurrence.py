@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from xla_backend.attention import recurrence
-from xla_backend.attention.recurrence import LANES, RECENT, Heads
+from xla_backend.kernels.attention import recurrence
+from xla_backend.kernels.attention.recurrence import LANES, RECENT, Heads
+from xla_backend.kernels.graph import kv_operations
 from xla_backend.model.families.mixers import DeltaRule, Linear, State, Taps
 
 ROWS, LENGTH = 3, 60
@@ -28,7 +29,7 @@ class Rows:
         self.expected = np.stack([self._read(lines.astype(np.float64)) for lines in self.lines])
         recurrence.prepare()
         self._advance = tf.function(
-            lambda *given: recurrence.advance(*given, heads, corrects=corrects),
+            lambda *given: kv_operations.advance(*given, heads, corrects=corrects),
             jit_compile=True,
             autograph=False,
         )
@@ -106,11 +107,11 @@ def test_a_text_without_memory_is_read_alike(heads: Heads, corrects: bool) -> No
     state = State(*cast("tuple[Linear, Taps, DeltaRule, Linear]", [nothing] * 4), heads)
 
     def read(lines: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        by_code = recurrence.read_all(lines, heads, corrects=corrects)
+        by_code = kv_operations.read_all(lines, heads, corrects=corrects)
         return *by_code, *state.read_all(lines)
 
     def step(lines: tf.Tensor, behind: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
-        return recurrence.step(lines, behind[:1], behind, source, heads, corrects=corrects)
+        return kv_operations.step(lines, behind[:1], behind, source, heads, corrects=corrects)
 
     read, step = (tf.function(f, jit_compile=True, autograph=False) for f in (read, step))
     columns = heads.total * heads.values

@@ -9,10 +9,20 @@ import pytest
 import tensorflow as tf
 from llvmlite import ir
 
-from xla_backend.attention import attention, exponential
-from xla_backend.matmul import machine_code
-from xla_backend.matmul.machine_code import FLOAT, LANES, LONG, POINTER, VECTOR, Builder, Loop, long
-from xla_backend.matmul.tiles import BLOCK
+from xla_backend.kernels import machine_code
+from xla_backend.kernels.attention import attention, exponential
+from xla_backend.kernels.graph import kv_operations
+from xla_backend.kernels.machine_code import (
+    FLOAT,
+    LANES,
+    LONG,
+    POINTER,
+    VECTOR,
+    Builder,
+    ForLoop,
+    long,
+)
+from xla_backend.kernels.matmul.packing import BLOCK
 
 LAYERS = 2
 """Layers in a block; the second is used."""
@@ -65,7 +75,7 @@ class Rows:
         """What attends; the number of tokens is open in the trace."""
 
         def attend(*operands: tf.Tensor) -> tf.Tensor:
-            return attention.attend(
+            return kv_operations.attend(
                 *operands,
                 heads=self._heads,
                 kv_heads=self._kv_heads,
@@ -220,7 +230,7 @@ def test_the_steps_of_a_loop_are_in_their_order() -> None:
     def generate(x: tf.Tensor, blocks: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
         def step(i: tf.Tensor, x: tf.Tensor, every: tf.Tensor) -> list[tf.Tensor]:
             places = tf.reshape(tf.stack([0, i]), [1, 2])
-            got = attention.attend(
+            got = kv_operations.attend(
                 *(x, x, tf.cos(3 * x), places, blocks, layer), heads=2, kv_heads=2, score_cap=None
             )
             return [i + 1, tf.roll(got, 1, axis=1), tf.tensor_scatter_nd_update(every, [[i]], got)]
@@ -248,7 +258,7 @@ def test_a_call_whose_result_nobody_wants_writes_too() -> None:
 
     @tf.function(jit_compile=True, autograph=False)
     def only_write(operands: list[tf.Tensor]) -> tf.Tensor:
-        attention.attend(*operands, heads=1, kv_heads=1, score_cap=None)
+        kv_operations.attend(*operands, heads=1, kv_heads=1, score_cap=None)
         return tf.constant(0)
 
     only_write([tf.constant(x) for x in first])
@@ -282,7 +292,7 @@ def translated(
     module = ir.Module(name)
     builder = Builder(module, name, [POINTER, LONG], is_public=True)
     at, count = builder.arguments
-    loop = Loop(builder, long(0), count, LANES)
+    loop = ForLoop(builder, long(0), count, LANES)
     place = builder.at(at, loop.index, FLOAT)
     builder.store(compute(builder, builder.load(place, typ=VECTOR, align=4)), place, align=4)
     loop.close()

@@ -12,7 +12,7 @@ import math
 
 from llvmlite import ir
 
-from xla_backend.matmul.machine_code import LANES, VECTOR, WORD, ZERO, Builder, Value
+from xla_backend.kernels.machine_code import LANES, VECTOR, WORD, ZERO, Builder, Value
 
 LEAST = -87.0
 """Below this the result is 0, so that subnormal numbers never occur."""

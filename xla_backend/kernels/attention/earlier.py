@@ -11,15 +11,14 @@ see `recurrence`.
 
 from __future__ import annotations
 
-import tensorflow as tf
 from llvmlite import ir
 
-from xla_backend.attention.recurrence import RECENT
-from xla_backend.matmul import foreign_calls, handler
-from xla_backend.matmul.handler import Handler
-from xla_backend.matmul.machine_code import FLOAT, LONG, POINTER, WORD, Loop, Value, long
-from xla_backend.matmul.product import NAN_BYTE
-from xla_backend.matmul.tiles import BLOCK
+from xla_backend.kernels import registration
+from xla_backend.kernels.attention.recurrence import RECENT
+from xla_backend.kernels.handler import Handler
+from xla_backend.kernels.machine_code import FLOAT, LONG, POINTER, WORD, ForLoop, Value, long
+from xla_backend.kernels.matmul.matmul import NAN_BYTE
+from xla_backend.kernels.matmul.packing import BLOCK
 
 NAME = "earlier"
 """Its name in XLA."""
@@ -42,31 +41,8 @@ def row_bytes(taps: int, width: int) -> int:
 
 
 def prepare() -> None:
-    """Starts compiling it; see `handler.prepare`."""
-    handler.prepare(NAME, _module)
-
-
-def before(
-    lines: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor, layer: tf.Tensor, count: int
-) -> tf.Tensor:
-    """Writes the lines of new tokens, and reads those of the positions before each.
-
-    In a graph that XLA compiles; two calls are ordered as those of `attention.attend`.
-
-    Args:
-        lines: `[T, E]` float32.
-        places, blocks: see `attention.attend`.
-        layer: `[3]` int64: offset of this layer in each block, or in each row's state, in bytes;
-            what is not read; how many lines the state has, or 0 for blocks.
-        count: how many positions back.
-
-    Returns:
-        `[T, count * E]` float32, the nearest position first; zeros before a row's first position,
-        NaN where there is no token.
-    """
-    handler.wait_until_ready()
-    operands = [lines, places, blocks, layer]
-    return foreign_calls.call(NAME, operands, count * lines.shape[1], has_side_effect=True)
+    """Starts compiling it; see `registration.prepare`."""
+    registration.prepare(NAME, _module)
 
 
 def _module(name: str) -> ir.Module:
@@ -98,9 +74,9 @@ def _module(name: str) -> ir.Module:
         """Where the line of a token of this call is."""
         return call.at(lines_at, call.mul(token, width), FLOAT)
 
-    each = Loop(call, long(0), tokens, 1)
+    each = ForLoop(call, long(0), tokens, 1)
     row, position = place(each.index)
-    back = Loop(call, long(0), count, 1)
+    back = ForLoop(call, long(0), count, 1)
     to = call.mul(call.add(call.mul(each.index, count), back.index), width)
     to = call.at(call.result, to, FLOAT)
     earlier = call.sub(position, call.add(back.index, long(1)))
@@ -124,7 +100,7 @@ def _module(name: str) -> ir.Module:
     back.close()
     each.close()
 
-    each = Loop(call, long(0), tokens, 1)
+    each = ForLoop(call, long(0), tokens, 1)
     row, position = place(each.index)
     with call.if_then(call.icmp_signed(">=", row, long(0))):
         call.intrinsic("memcpy", POINTER, [line(row, position), own(each.index), size])

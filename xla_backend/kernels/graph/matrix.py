@@ -11,9 +11,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.matmul import foreign_calls, handler, product
-from xla_backend.matmul.blocks import FORMATS, GROUP, Blocks, Weights
-from xla_backend.matmul.tiles import COLUMNS, Tiles
+from xla_backend.kernels import registration
+from xla_backend.kernels.graph import foreign_call
+from xla_backend.kernels.matmul import matmul
+from xla_backend.kernels.matmul.blocks import FORMATS, GROUP, Blocks, Weights
+from xla_backend.kernels.matmul.packing import COLUMNS, Tiles
 
 SMALL = 2**18
 """Numbers of a matrix below which XLA's own product is as fast, because it fits in the cache."""
@@ -64,12 +66,11 @@ class Matrix(NamedTuple):
         """`[..., in] -> [..., out]`, float32, in a graph that XLA compiles."""
         if self.number_format is None:
             return tf.matmul(x, self.numbers)
-        handler.wait_until_ready()
         rows = x if x.shape.rank == 2 else tf.reshape(x, [-1, self.inputs])
         operands = [rows, tf.convert_to_tensor(self.numbers)]
         width = self.numbers.shape[0] * COLUMNS
-        name = product.name_of(self.number_format, in_eight_bits=self.in_eight_bits)
-        y = foreign_calls.call(name, operands, width)
+        name = matmul.name_of(self.number_format, in_eight_bits=self.in_eight_bits)
+        y = foreign_call.call(name, operands, width)
         y = y[:, : self.outputs]
         return y if x.shape.rank == 2 else tf.reshape(y, [*x.shape[:-1], self.outputs])
 
@@ -77,12 +78,11 @@ class Matrix(NamedTuple):
         """Columns `[positions, in]` float32 at places `[positions]`: rows of an embedding."""
         if self.number_format is None:
             return tf.transpose(tf.gather(self.numbers, places, axis=1))
-        handler.wait_until_ready()
         # Clipped as in XLA's own gather: nothing outside the matrix is read.
         places = tf.clip_by_value(tf.cast(places, tf.int32), 0, self.outputs - 1)
         operands = [places, tf.convert_to_tensor(self.numbers)]
-        name = product.columns_name_of(self.number_format)
-        return foreign_calls.call(name, operands, self.inputs)
+        name = matmul.columns_name_of(self.number_format)
+        return foreign_call.call(name, operands, self.inputs)
 
     def plain(self) -> Matrix:
         """The same numbers in float32, for graphs that XLA does not compile."""
@@ -108,7 +108,7 @@ class Stacked(NamedTuple):
         return tf.concat([part.multiply(x) for part in self.parts], axis=-1)
 
 
-class Parts(NamedTuple):
+class Matrices(NamedTuple):
     """Matrices of one shape; a product takes the number of one, and reads only that.
 
     Attributes:
@@ -123,7 +123,7 @@ class Parts(NamedTuple):
     in_eight_bits: bool = False
 
     @classmethod
-    def of(cls, weights: Weights, count: int, keep: Keep, in_eight_bits: bool = False) -> Parts:
+    def of(cls, weights: Weights, count: int, keep: Keep, in_eight_bits: bool = False) -> Matrices:
         """Lays weights out: `[count * out, in]`; see `Matrix.of`."""
         outputs, inputs = weights.shape[0] // count, weights.shape[1]
         if outputs % COLUMNS or not has_product(weights):
@@ -143,20 +143,19 @@ class Parts(NamedTuple):
         """`[rows, in] -> [rows, out]` with the matrix of a number, scalar int32."""
         if self.number_format is None:
             return tf.matmul(x, tf.gather(self.numbers, number))
-        handler.wait_until_ready()
         operands = [x, tf.convert_to_tensor(self.numbers), number]
-        name = product.name_of(self.number_format, in_eight_bits=self.in_eight_bits, has_parts=True)
-        return foreign_calls.call(name, operands, self.outputs)
+        name = matmul.name_of(self.number_format, in_eight_bits=self.in_eight_bits, has_parts=True)
+        return foreign_call.call(name, operands, self.outputs)
 
 
-_Tiled = TypeVar("_Tiled", Matrix, Parts)
+_Tiled = TypeVar("_Tiled", Matrix, Matrices)
 
 
 def prepared(matrix: _Tiled, in_eight_bits: bool) -> _Tiled:
     """A matrix whose tiles were made by an earlier process, with its machine code begun."""
     if matrix.number_format is None:
         return matrix
-    has_parts = isinstance(matrix, Parts)
+    has_parts = isinstance(matrix, Matrices)
     return matrix._replace(
         in_eight_bits=_prepare(matrix.number_format, in_eight_bits, has_parts=has_parts)
     )
@@ -165,7 +164,7 @@ def prepared(matrix: _Tiled, in_eight_bits: bool) -> _Tiled:
 def _prepare(number_format: str, in_eight_bits: bool, *, has_parts: bool = False) -> bool:
     """Starts compiling a product; returns whether it rounds activations to 8 bits."""
     in_eight_bits = in_eight_bits and number_format in FORMATS
-    product.prepare(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
+    matmul.prepare(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
     return in_eight_bits
 
 
@@ -176,4 +175,4 @@ def has_product(weights: Weights) -> bool:
     """
     outputs, inputs = weights.shape
     least = SMALL // 4 if isinstance(weights, Blocks) else SMALL
-    return inputs * outputs >= least and not inputs % GROUP and handler.is_possible()
+    return inputs * outputs >= least and not inputs % GROUP and registration.is_possible()
