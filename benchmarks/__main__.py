@@ -24,6 +24,7 @@ MEASURES = (
     "decide",
     "grammar",
     "numbers",
+    "same_text",
     "crowd",
     "page",
     "load",

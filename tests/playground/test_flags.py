@@ -100,7 +100,11 @@ def test_the_help_says_that_on_spaces_it_listens_to_everybody(
         ("--host 127.1.2.3", {}, {"admin": True}),
         ("--host [::1]", {}, {"admin": True, "host": "::1"}),
         ("--allowed-hosts a.example", {}, {"hosts": ("127.0.0.1", "a.example")}),
-        ("", SPACES | {"SPACE_HOST": "me-play.hf.space"}, {"hosts": ("0.0.0.0", "me-play.hf.space")}),
+        (
+            "",
+            SPACES | {"SPACE_HOST": "me-play.hf.space"},
+            {"hosts": ("0.0.0.0", "me-play.hf.space")},
+        ),
         ("", {"PLAYGROUND_ADMIN": "on", "PLAYGROUND_METRICS": "Enabled"}, {"metrics": True}),
         ("", {"PLAYGROUND_ADMIN": "off", "PLAYGROUND_METRICS": "disabled"}, {"admin": False}),
         ("--no-admin", {"PLAYGROUND_ADMIN": "1"}, {"admin": False}),
