@@ -1,7 +1,6 @@
-"""`Engine`: one loaded model with its tokenizer, ready to generate.
+"""`LoadedModel`: one model with its tokenizer, loaded and ready to generate.
 
-Knows what is loaded from a model's files, and how prompts become tokens. Must not know requests,
-queues or other models: `backend` does.
+Knows what is loaded from a model's files, and how a prompt runs.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _FEW = 0.01
 """Share of a model's numbers; formats with fewer, such as that of norms, are not named."""
 
 
-class Engine:
+class LoadedModel:
     """A loaded model.
 
     Attributes:
