@@ -234,7 +234,9 @@ def serve(
             prevent_thread_lock=True,
             quiet=True,
             mcp_server=flags.mcp,
-            **launch_options(app, flags.password, flags.on_spaces, flags.cors, metrics),
+            **launch_options(
+                app, flags.password, flags.on_spaces, flags.cors, metrics, flags.hosts
+            ),
         )
         shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
         print(f"The page is at http://{shown_host}:{flags.port}", flush=True)

@@ -42,10 +42,9 @@ ARROWS = {
 
 ROOMS = {
     "xla_backend": (
-        "interface",
+        "interface kernels",
         "compilation",
-        "child_process matmul",
-        "attention",
+        "child_process",
         "grammar",
         "checkpoints",
         "model prediction",

@@ -33,8 +33,8 @@ from benchmarks.contenders.running import (
     Running,
 )
 from benchmarks.harness import MeasureFailed, Row, in_turn, note, ratio
+from xla_backend.checkpoints.kinds import EXACT
 from xla_backend.checkpoints.models import PACKAGED_MODEL
-from xla_backend.matmul.kinds import EXACT
 
 OPTIONS = {
     "models": [checkpoints.GPT2_124M, PACKAGED_MODEL],

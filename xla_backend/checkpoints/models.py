@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from xla_backend.checkpoints import hub, rotary_form
+from xla_backend.checkpoints import hub, kinds, rotary_form
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model
 from xla_backend.checkpoints.hub import Download
@@ -32,7 +32,6 @@ from xla_backend.checkpoints.weights import (
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions, shown
 from xla_backend.interface.results import ModelInfo
-from xla_backend.matmul import kinds
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig

@@ -24,7 +24,7 @@ from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_m
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
-from xla_backend.matmul.blocks import Blocks, Weights
+from xla_backend.kernels.matmul.blocks import Blocks, Weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

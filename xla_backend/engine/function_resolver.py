@@ -28,8 +28,8 @@ from xla_backend.prediction.history import History
 from xla_backend.prediction.prediction import Choice
 
 if TYPE_CHECKING:
-    from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
+    from xla_backend.model.loaded_model import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -61,27 +61,27 @@ class FunctionResolver:
         self._history = history
         self._maker = maker
 
-    def key(self, engine: Engine, prompt_tokens: int, request: TextRequest) -> CacheKey:
+    def key(self, engine: LoadedModel, prompt_tokens: int, request: TextRequest) -> CacheKey:
         return key_for(self._rules, engine.info, prompt_tokens, request, engine.has_pool)
 
-    def speech_key(self, engine: Engine, options: GenerationOptions) -> CacheKey:
+    def speech_key(self, engine: LoadedModel, options: GenerationOptions) -> CacheKey:
         """The key of a recording's windows, which all have the same length."""
         assert engine.speech is not None, "only speech models have windows"
         return speech_key(self._rules, engine.speech, options)
 
-    def choose(self, engine: Engine, wanted: CacheKey, exact_key: bool = False) -> Choice:
+    def choose(self, engine: LoadedModel, wanted: CacheKey, exact_key: bool = False) -> Choice:
         """Which functions serve a request now."""
         in_memory = self._cache.keys(engine.info.name)
         return prediction.choose(
             wanted, in_memory, lambda key: self._is_stored(engine, key), exact_key
         )
 
-    def is_ready(self, engine: Engine, choice: Choice) -> bool:
+    def is_ready(self, engine: LoadedModel, choice: Choice) -> bool:
         """Whether the chosen functions are in memory."""
         return choice.key in self._cache.keys(engine.info.name)
 
     def serve(
-        self, engine: Engine, wanted: CacheKey, choice: Choice, enter: Callable[[str], None]
+        self, engine: LoadedModel, wanted: CacheKey, choice: Choice, enter: Callable[[str], None]
     ) -> Future[Served]:
         """The chosen functions, made beside the loop if they are not in memory.
 
@@ -102,7 +102,7 @@ class FunctionResolver:
 
     def record(
         self,
-        engine: Engine,
+        engine: LoadedModel,
         served: Served,
         wanted: CacheKey,
         timing: Timing,
@@ -138,7 +138,7 @@ class FunctionResolver:
             return (past.compiled if past else None) or slot.first_call
         return slot.first_call
 
-    def _is_stored(self, engine: Engine, key: CacheKey) -> bool:
+    def _is_stored(self, engine: LoadedModel, key: CacheKey) -> bool:
         if self._store is None:
             return False
         in_memory = self._cache.keys(engine.info.name)

@@ -46,8 +46,8 @@ from xla_backend.rows.scheduler import CHUNK_S, RowRequest
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
     from xla_backend.engine.pools import Pools
-    from xla_backend.model.engine import Engine
     from xla_backend.model.functions import PaddedFunctions, PoolFunctions
+    from xla_backend.model.loaded_model import LoadedModel
     from xla_backend.model.output import Output
 
 GRAMMAR_DRAFTS = 3
@@ -149,7 +149,7 @@ class Text:
             yield from self._run_padded(engine, wanted, served, prompt_ids)
 
     def _served(
-        self, engine: Engine, wanted: CacheKey, choice: Choice
+        self, engine: LoadedModel, wanted: CacheKey, choice: Choice
     ) -> Generator[Awaited, Any, Served]:
         """The chosen functions; waits until they are made."""
         served = yield AwaitResult(self._functions.serve(engine, wanted, choice, self._watch.enter))
@@ -159,7 +159,7 @@ class Text:
     # --- a row of the pool ----------------------------------------------------------------------
 
     def _run_row(
-        self, engine: Engine, wanted: CacheKey, served: Served, prompt_ids: list[int]
+        self, engine: LoadedModel, wanted: CacheKey, served: Served, prompt_ids: list[int]
     ) -> Generator[Awaited, Any, None]:
         pool = self._pools.of(engine)
         request = self._request
@@ -225,7 +225,7 @@ class Text:
         return asked or (GRAMMAR_DRAFTS if self._grammar else 0)
 
     def _decide(
-        self, engine: Engine, wanted: CacheKey, served: Served, deciding: Deciding
+        self, engine: LoadedModel, wanted: CacheKey, served: Served, deciding: Deciding
     ) -> Generator[Awaited, Any, None]:
         """Reads the rows of all questions, one chunk per round."""
         yield AwaitEngine()
@@ -258,7 +258,7 @@ class Text:
     # --- a padded key ---------------------------------------------------------------------------
 
     def _run_padded(
-        self, engine: Engine, wanted: CacheKey, served: Served, prompt_ids: list[int]
+        self, engine: LoadedModel, wanted: CacheKey, served: Served, prompt_ids: list[int]
     ) -> Generator[Awaited, Any, None]:
         yield AwaitEngine()  # waits behind the requests that have begun
         if not self._begins():
@@ -294,7 +294,9 @@ class Text:
 
     # --- the text -------------------------------------------------------------------------------
 
-    def _write(self, token_ids: list[int], engine: Engine, output: Callable[[], Output]) -> bool:
+    def _write(
+        self, token_ids: list[int], engine: LoadedModel, output: Callable[[], Output]
+    ) -> bool:
         """Hands out the text of new tokens; returns whether the text goes on."""
         options = self._request.options
         self._known += len(token_ids)
@@ -312,7 +314,7 @@ class Text:
 
     def _result(
         self,
-        engine: Engine,
+        engine: LoadedModel,
         wanted: CacheKey,
         served: Served,
         prompt_ids: list[int],

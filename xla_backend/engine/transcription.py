@@ -41,8 +41,8 @@ from xla_backend.rows.scheduler import CHUNK_S
 
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
-    from xla_backend.model.engine import Engine
     from xla_backend.model.generation import Generation
+    from xla_backend.model.loaded_model import LoadedModel
 
 MIN_SECONDS = 0.1
 """A shorter sound contains no word, and a model would invent one."""
@@ -176,7 +176,7 @@ class Hearing:
 
     def _hear(
         self,
-        engine: Engine,
+        engine: LoadedModel,
         wanted: CacheKey,
         options: GenerationOptions,
         samples: np.ndarray,

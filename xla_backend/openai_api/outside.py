@@ -43,6 +43,7 @@ class Outside:
                 allow_origins=origins,
                 allow_methods=["GET", "POST", "DELETE"],
                 allow_headers=["*"],
+                allow_private_network=True,  # a public page that calls a local server
                 expose_headers=["x-request-id", "retry-after"],
             )
 

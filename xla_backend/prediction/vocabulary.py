@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.prompts import check_length, check_prompt, key_for, with_room
 from xla_backend.checkpoints.speech_input import (
@@ -28,7 +29,6 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import CacheEntry, ModelInfo, Past, Prediction
-from xla_backend.matmul import kinds
 from xla_backend.prediction.prediction import RowWork, keys_of, predict
 from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.prediction.questions import QuestionTokens

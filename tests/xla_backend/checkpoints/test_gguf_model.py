@@ -21,7 +21,7 @@ from xla_backend.checkpoints.weights import (
     weight_files,
 )
 from xla_backend.interface.errors import ModelUnavailable
-from xla_backend.matmul.blocks import Blocks
+from xla_backend.kernels.matmul.blocks import Blocks
 
 
 @pytest.fixture(scope="session")

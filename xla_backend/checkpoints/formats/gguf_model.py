@@ -18,7 +18,7 @@ import numpy as np
 from xla_backend.checkpoints.formats.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
-from xla_backend.matmul.blocks import Weights
+from xla_backend.kernels.matmul.blocks import Weights
 
 MODEL_TYPES = {
     "llama": "llama",  # and Mistral, SmolLM2

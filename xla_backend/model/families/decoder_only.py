@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
-from xla_backend.attention.attention import attend, in_blocks, layer_bytes, only_tokens
-from xla_backend.matmul.matrix import Matrix
+from xla_backend.kernels.attention.attention import layer_bytes
+from xla_backend.kernels.graph.kv_operations import attend, in_blocks, only_tokens
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from transformers import T5Config
 
-from xla_backend.matmul.matrix import Matrix
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import MASKED, FeedForward, KeysValues, Norm, WeightReader
 from xla_backend.model.families.model import Prefilled

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from xla_backend.checkpoints import rotary_form
-from xla_backend.matmul.matrix import Parts
+from xla_backend.kernels.graph.matrix import Matrices
 from xla_backend.model.families.blocks import FeedForward, Linear
 
 _FEW = 16
@@ -33,9 +33,9 @@ class Experts(NamedTuple):
     """
 
     router: Linear
-    gate: Parts
-    up: Parts
-    down: Parts
+    gate: Matrices
+    up: Matrices
+    down: Matrices
     biases: tuple[tf.Variable, ...] | None
     form: rotary_form.Experts
     favoured: tf.Variable | None

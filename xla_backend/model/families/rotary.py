@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from transformers import PretrainedConfig
 
-from xla_backend.attention.attention import in_blocks, only_tokens
-from xla_backend.attention.recurrence import Heads
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.rotary_form import Positions, RotaryForm
-from xla_backend.matmul.matrix import Matrix
+from xla_backend.kernels.attention.recurrence import Heads
+from xla_backend.kernels.graph.kv_operations import in_blocks, only_tokens
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,

@@ -19,7 +19,7 @@ import tensorflow as tf
 from transformers import WhisperConfig
 
 from xla_backend.checkpoints.speech_input import SpeechPrompt
-from xla_backend.matmul.matrix import Matrix
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
