@@ -57,7 +57,7 @@ class Visitor:
         function = self._page.fns[index]
         if function.fn is not None:  # else the browser does it alone
             named = {each: self._values[each] for each in function.inputs}
-            values = [named] if function.inputs_as_dict else [*named.values()]
+            values: list[Any] = [named] if function.inputs_as_dict else [*named.values()]
             if gr.Request in typing.get_type_hints(function.fn).values():
                 values.insert(0, SimpleNamespace(session_hash="visitor"))
             answer = function.fn(*values)
