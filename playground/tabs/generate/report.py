@@ -10,9 +10,9 @@ import htpy as h
 
 from playground.context import machine
 from playground.context.runs import Shown
+from playground.tabs.generate.in_words import quote
 from playground.ui import quantities, report_parts
 from playground.ui.families import CONTINUING, Family, model_name
-from playground.ui.in_words import quote
 from playground.ui.markup import answer, caret, quoted, remarks, rendered
 from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge, ended_by

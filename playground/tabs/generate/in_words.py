@@ -42,7 +42,9 @@ def quote(result: GenerationResult, about: str) -> h.Node:
     """
     if not (sentence := latency(result)):
         return None
-    return h.span(".quote", data_sentence=sentence, data_about=about, data_outcome=result.cache)[
+    return h.span(
+        ".quote", data_sentence=sentence, data_about=about, data_outcome=result.cache.value
+    )[
         [
             h.button(".file", data_quote=kind, type="button", title=hint)[label]
             for kind, label, hint in (

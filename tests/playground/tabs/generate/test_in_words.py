@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 
-from playground.ui.in_words import latency, quote
+from playground.tabs.generate.in_words import latency, quote
 from playground.ui.markup import rendered
 from tests.playground.samples import INJECTIONS, miss, result
 from xla_backend import CacheOutcome, FirstCall
@@ -40,5 +40,6 @@ def test_nothing_written_is_not_quoted() -> None:
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_the_buttons_carry_the_sentence_and_what_was_measured(text: str) -> None:
     markup = rendered(quote)(result(), text)
-    carried = dict(re.findall(r'data-(sentence|about)="([^"]*)"', markup))
+    carried = dict(re.findall(r'data-(sentence|about|outcome)="([^"]*)"', markup))
+    assert carried["outcome"] == "hit"
     assert unescape(carried["sentence"]) == latency(result()) and unescape(carried["about"]) == text
