@@ -57,7 +57,7 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
-def address(module: ir.Module, name: str) -> int:
+def address(module: ir.Module | str, name: str) -> int:
     """Compiles a module; the address of one of its functions. The code stays until the end."""
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
@@ -112,6 +112,13 @@ class Builder(ir.IRBuilder):
     def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """`a * b + c` of vectors, rounded once."""
         return self.intrinsic(f"llvm.fma.v{LANES}f32", VECTOR, [a, b, c])
+
+    def pause(self) -> None:
+        """Lets the processor rest for some cycles in a loop that waits."""
+        if "x86" in llvm.get_default_triple():
+            self.intrinsic("llvm.x86.sse2.pause", VOID, [])
+        else:
+            self.intrinsic("llvm.aarch64.hint", VOID, [ir.Constant(WORD, 1)])
 
     def total(self, vector: Value) -> Value:
         """The sum of a vector, by halves."""

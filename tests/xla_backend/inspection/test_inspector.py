@@ -199,7 +199,7 @@ def test_products_of_our_own_are_counted_and_measured(tmp_path: Path) -> None:
     name, identity = str(folder), Vocabulary.load(Registry().locate(str(folder))).identity
     own.make(name, KEY)
     decode = own.inspect(name, identity, KEY).decode
-    products = [kernel for kernel in decode.kernels if kernel.opcode == "product_bfloat16"]
+    products = [kernel for kernel in decode.kernels if kernel.opcode == "matmul_bfloat16"]
     # Of each layer queries, keys and values; what attention gives; and the network's two.
     numbers = 2 * (512 * (512 + 2 * 256) + 512 * 512 + 3 * 512 * 1024)
     assert len(products) == 8
