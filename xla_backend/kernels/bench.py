@@ -39,7 +39,8 @@ _DEPTH, _TILES = 2048, 1024
 _ROUNDS = 7
 _SUMS = 12
 """Vectors that are added to in turn: enough that none waits for itself."""
-_STEPS = 2_000_000
+_STEPS, _READ = 2_000_000, 2**26
+"""Rounds of computing; numbers that are read, 256 MB."""
 _AHEAD = 8192
 _WORDS = ir.VectorType(WORD, LANES)
 
@@ -118,9 +119,9 @@ def _read_bytes_s() -> float:
     read = [builder.load(builder.at(place, 64 * each), typ=VECTOR, align=64) for each in range(8)]
     _finish(builder, loop, [builder.fadd(*pair) for pair in zip(loop.values, read, strict=True)])
     call = _function(builder, name)
-    memory = np.ones(2**26 + LANES, np.float32)
+    memory = np.ones(_READ + LANES, np.float32)
     begin = memory.ctypes.data + -memory.ctypes.data % 64
-    return 4 * 2**26 / _took(lambda: call(begin, 2**26))
+    return 4 * _READ / _took(lambda: call(begin, _READ))
 
 
 def _operations_s(kind: str) -> float:
