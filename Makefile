@@ -2,6 +2,7 @@
 # make test  the tests                    make screenshots  the README's pictures
 # make release-test  what takes hours: each model family as users get it, the wheel, load
 # make bench  takes every measure, or one: make bench ARGS=crowd
+# make proof  writes docs/proof.md: make proof ARGS="--data FOLDER"
 # make load   50 clients for 5 minutes    make fuzz    requests of any shape
 # make parity   asks PyTorch again what the tests of newer architectures expect
 # make audit  known vulnerabilities of what is installed
@@ -20,11 +21,11 @@ ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run baseline test release-test lint wheel screenshots bench parity load fuzz audit
+.PHONY: help run baseline test release-test lint wheel screenshots bench proof parity load fuzz audit
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \?//; 1,9p' $(MAKEFILE_LIST)
+	@sed -n 's/^# \?//; 1,10p' $(MAKEFILE_LIST)
 
 # Compare installs the baseline when somebody first wants it.
 run: $(VENV)/.runtime $(VENV)/.models
@@ -62,6 +63,9 @@ screenshots: $(VENV)/.development
 
 bench: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt $(PEERS)/.installed
 	@$(IN_VENV) -m benchmarks $(ARGS)
+
+proof: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt $(PEERS)/.installed
+	@$(IN_VENV) -m benchmarks.proof $(ARGS)
 
 parity: PACKAGES = --packages $(wildcard $(PEERS)/lib/python3.*/site-packages)
 parity: $(VENV)/.development $(VENV)/.models $(PEERS)/.installed

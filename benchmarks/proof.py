@@ -1,0 +1,105 @@
+"""`python -m benchmarks.proof`: takes the measures that others can repeat; writes docs/proof.md.
+
+Knows which measures those are and where their public data lies in `--data`. Each section has its
+command, date, machine and how busy it was; one that could not be taken says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.__main__ import add_options
+from benchmarks.harness import ROOT, MeasureFailed, OtherPrograms, machine, note, table
+from xla_backend.checkpoints.models import PACKAGED_MODEL
+
+PAGE = ROOT / "docs" / "proof.md"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A measure, its heading, and its options: those of `data` are paths below `--data`."""
+
+    title: str
+    measure: str
+    data: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+SECTIONS = (
+    Section("Probabilities beside PyTorch's", "numbers", {"text": "wikitext-2-test.txt"}),
+    Section("The same text in every way", "same_text", {"questions": "gsm8k-test.jsonl"}),
+    Section(
+        "Prompts and tokens", "peers", options={"models": [PACKAGED_MODEL], "num_beams": ["1"]}
+    ),
+    Section("A crowd", "crowd"),
+    Section("Conversations", "chat"),
+)
+INTRODUCTION = """# Proof
+
+Written by `make proof ARGS="--data FOLDER"`, from public data and programs that others can
+install. Numbers that fall short stay as they are.
+"""
+
+
+def main() -> int:
+    """Takes the sections of the command line, or all; others that the page has stay."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.proof", description=__doc__)
+    names = [section.measure for section in SECTIONS]
+    files = ", ".join(path for section in SECTIONS for path in section.data.values())
+    parser.add_argument("--data", type=Path, required=True, help=f"a folder with {files}")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="some sections")
+    flags = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the servers and contenders, too
+    written = _sections(PAGE.read_text(encoding="utf-8")) if PAGE.exists() else {}
+    for section in SECTIONS:
+        if section.measure in flags.only:
+            written[section.title] = "\n".join(_lines(section, flags.data))
+            sections = [written[each.title] for each in SECTIONS if each.title in written]
+            PAGE.write_text("\n".join([INTRODUCTION, *sections]), encoding="utf-8")
+    return 0
+
+
+def _lines(section: Section, data: Path) -> Iterator[str]:
+    module = importlib.import_module(f"benchmarks.measures.{section.measure}")
+    values: dict[str, Sequence[str]] = {
+        **{name: [str(data / path)] for name, path in section.data.items()},
+        **section.options,
+    }
+    shown = {name: [path] for name, path in section.data.items()} | dict(section.options)
+    command = shlex.join(["python", "-m", "benchmarks", section.measure, *_arguments(shown)])
+    note(command)
+    parser = argparse.ArgumentParser()
+    add_options(parser, module)
+    others = OtherPrograms()
+    yield from (f"## {section.title}", "", f"`{command}`", "")
+    try:
+        yield from table(module.measure(parser.parse_args(_arguments(values))))
+    except MeasureFailed as error:
+        yield f"Not taken: {error}"
+    share = f"other programs took {others.share():.0%} of the processor"
+    yield from ("", f"{machine()} {time.strftime('%H:%M %Z')}; {share}.", "")
+
+
+def _arguments(values: Mapping[str, Sequence[str]]) -> list[str]:
+    return [
+        word for name, given in values.items() for word in (f"--{name.replace('_', '-')}", *given)
+    ]
+
+
+def _sections(page: str) -> dict[str, str]:
+    """The sections of a page that was written before, by their titles."""
+    return {
+        part.partition("\n")[0]: f"## {part}".rstrip() + "\n" for part in page.split("\n## ")[1:]
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
