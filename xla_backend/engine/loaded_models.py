@@ -23,10 +23,12 @@ from xla_backend.model.loaded_model import LoadedModel  # noqa: E402
 class LoadedModels:
     """Loads each model once, at its first request."""
 
-    def __init__(self, registry: Registry, store: Store | None, loop: Loop) -> None:
+    def __init__(self, registry: Registry, store: Store | None, loop: Loop, kv_bytes: int) -> None:
+        """Loads nothing yet; `kv_bytes`: see `LoadedModel`."""
         self._registry = registry
         self._compiler = Compiler(store)
         self._loop = loop
+        self._kv_bytes = kv_bytes
         self._beside = ThreadPoolExecutor(1, "loader")
         self._engines: dict[str, LoadedModel] = {}
 
@@ -54,7 +56,7 @@ class LoadedModels:
                 files = self._registry.locate(model, on_progress=self._tell_download)
                 if self._loop.status.state == "downloading":
                     self._loop.tell_beside("load", loading)
-                self._engines[model] = LoadedModel(files, self._compiler)
+                self._engines[model] = LoadedModel(files, self._compiler, self._kv_bytes)
             finally:
                 self._loop.tell_beside("load", None)
         return self._engines[model], time.perf_counter() - start
