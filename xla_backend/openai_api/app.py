@@ -256,8 +256,8 @@ def create_api(host: Host) -> FastAPI:
     @api.exception_handler(RequestValidationError)
     async def wrong_fields(request: Request, error: RequestValidationError) -> Response:
         is_form = request.headers.get("content-type", "").startswith("multipart/")
-        status, *rest = describe_fields(error.errors(), is_form)
-        return error_response(_unprocessable(request, status), *rest)
+        status, sentence, *rest = describe_fields(error.errors(), is_form)
+        return error_response(_unprocessable(request, status), sentence, *rest)
 
     @api.exception_handler(ValidationError)
     async def wrong_chat(request: Request, error: ValidationError) -> Response:

@@ -128,6 +128,7 @@ def test_openai_s_decisions_are_answered_in_order(page: ApiPage, client: openai.
         ({"questions": []}, "1 to 400 questions"),
         ({"questions": QUESTIONS * 200}, "1 to 400 questions"),
         ({"questions": [{"type": "choice", "instructions": "a"}]}, "cannot be read"),
+        ({"questions": [{**QUESTIONS[1], "choices": [{"value": "a"}] * 2}]}, "cannot be read"),
         ({"questions": [{"type": "guess", "instructions": "a"}]}, "questions.0.type"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "'input_image'"),
         ({"model": "none"}, "no model"),

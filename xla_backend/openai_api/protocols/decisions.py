@@ -68,14 +68,16 @@ class DecisionsQuestion(Fields):
     type: Literal["predicate", "choice", "score"]
     name: str | None = None
     instructions: str | list[Any]
-    choices: list[Choice] = []
-    levels: list[Level] = []
+    choices: list[Choice] = Field([])
+    levels: list[Level] = Field([])
 
     def question(self, name: str) -> Question:
         """In the engine's form."""
         criteria: Any = None
         if self.type == "choice":
-            criteria = dict(zip(self.options, (c.description for c in self.choices), strict=True))
+            options = self.options
+            criteria = dict(zip(options, (c.description for c in self.choices), strict=True))
+            criteria = criteria if len(criteria) == len(options) else options  # which is refused
         elif self.type == "score":
             criteria = [": ".join(filter(None, (e.label, e.description))) for e in self.levels]
         instructions = text_of(self.instructions, is_newest=True)
@@ -86,12 +88,11 @@ class DecisionsQuestion(Fields):
     @property
     def options(self) -> list[str]:
         """The text of each choice."""
-        texts = [
-            str(c.value).lower() if c.value in (True, False) else c.value for c in self.choices
-        ]
+        values = [each.value for each in self.choices]
+        texts = [value if isinstance(value, str) else str(value).lower() for value in values]
         return [
-            f"{text} (boolean)" if isinstance(c.value, bool) and texts.count(text) > 1 else text
-            for text, c in zip(texts, self.choices, strict=True)
+            f"{text} (boolean)" if isinstance(value, bool) and text in values else text
+            for text, value in zip(texts, values, strict=True)
         ]
 
     def answer(self, decision: Decision) -> dict[str, Any]:
@@ -132,7 +133,7 @@ class DecisionsRequest(Fields):
         """What the questions are about: messages become lines with their roles."""
         if isinstance(self.input, str):
             return self.input
-        items = ResponseRequest(input=self.input).messages()
+        items = ResponseRequest.model_validate({"input": self.input}).messages()
         newest = max((at for at, item in enumerate(items) if item["role"] == "user"), default=-1)
         lines = []
         for place, item in enumerate(items):
