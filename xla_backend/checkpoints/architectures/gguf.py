@@ -177,6 +177,8 @@ class GGUFLayout:
         local_theta: base of the rotary positions in layers with a window, if it is another one;
             0 for that of all layers.
         has_widths: whether the width of layers without experts is a setting.
+        plain_tokens: of a SentencePiece vocabulary, the special tokens that leave the spaces after
+            them, where the others take them; None if all leave them. No file has it.
         complete: adds what else a config.json would have, given the values so far.
     """
 
@@ -188,4 +190,5 @@ class GGUFLayout:
     rotates_first_pairs: bool = False
     local_theta: float | None = None
     has_widths: bool = True
+    plain_tokens: tuple[str, ...] | None = None
     complete: Callable[[GGUFSettings, dict[str, Any]], None] = lambda settings, values: None

@@ -29,6 +29,7 @@ ARCHITECTURES = (
             architecture="phi3",
             names={"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
             rotates_part=True,
+            plain_tokens=("<unk>", "<s>", "<|endoftext|>"),
             complete=_from_gguf,
         ),
     ),
