@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 
 import htpy as h
 
+from playground.context import machine
 from playground.context.runs import Shown
+from playground.tabs.generate.in_words import quote
 from playground.ui import quantities, report_parts
 from playground.ui.markup import answer, caret, quoted, remarks, rendered
 from playground.ui.option_controls import LABELS, relevant
@@ -162,7 +164,9 @@ def report(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
             result.timing.run_s,
         ),
         report_parts.phases(timing, result.cache, PHASE_NAMES, hints, result.load_s),
-        h.p(".files")[trace_link([TracedRequest(result, shown.spans)])],
+        h.p(".files")[
+            trace_link([TracedRequest(result, shown.spans)]), quote(result, _about(shown))
+        ],
         _result_slots(result, wording),
         report_parts.waited(
             timing, ttft_s if ttft_waits else None, ttft_queue_s, shown.awaited_background
@@ -214,6 +218,11 @@ def _shape_caption(key: CacheKey, wording: Wording) -> str:
         f"The compiled shape: {key.padded_length} {wording.input} slots, {beams}, "
         f"{key.max_new_tokens} new slots."
     )
+
+
+def _about(shown: Shown) -> str:
+    at = datetime.fromtimestamp(shown.ended_s, UTC)
+    return f"{model_name(shown.result.model)} on {machine.summary()}, {at:%Y-%m-%d}"
 
 
 def _remarks(shown: Shown) -> h.Node:
