@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gguf import (
     GGMLQuantizationType,
     GGUFReader,
     GGUFWriter,
+    LlamaFileType,
     dequantize,
     get_tensor_name_map,
     quantize,
@@ -180,16 +182,15 @@ def folder(model: str) -> Path:
     """A checkpoint's folder: one of `SIZES`, also with `-Q4_K` or another of `_SCALES` behind it as
     a GGUF file of random blocks, "124m", the packaged model, a bundled one, or a file's.
 
-    A GGUF file given by its path is in `gguf/` under what follows the last hyphen of its name.
+    A GGUF file given by its path is in `gguf/` under its format (`format_of_file`).
 
     Raises:
         MeasureFailed: there is no such file or model.
     """
     size, kind = _split(model)
     if model.endswith(".gguf"):
-        if not Path(model).exists():
-            raise MeasureFailed(f"there is no file {model}")
-        link = WORK / size / "gguf" / f"{kind}.gguf"
+        size = Path(model).stem
+        link = WORK / size / "gguf" / f"{format_of_file(model)}.gguf"
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(Path(model).resolve())
@@ -220,10 +221,33 @@ def folder(model: str) -> Path:
     return made
 
 
+def format_of_file(model: str) -> str:
+    """What most numbers of a GGUF file are: what it says, `Q4_K_M`, or else its largest tensors'.
+
+    Raises:
+        MeasureFailed: there is no such file, or it is none.
+    """
+    if not Path(model).exists():
+        raise MeasureFailed(f"there is no file {model}")
+    try:
+        reader = GGUFReader(model)
+    except (ValueError, IndexError) as error:
+        raise MeasureFailed(f"{model} is no GGUF file: {error}") from error
+    if field := reader.get_field("general.file_type"):
+        return LlamaFileType(field.contents()).name.split("_", 1)[1]
+    numbers: Counter[str] = Counter()
+    for tensor in reader.tensors:
+        numbers[tensor.tensor_type.name] += tensor.n_elements
+    return numbers.most_common(1)[0][0]
+
+
 def gguf_file(model: str, weights: str) -> Path | None:
     """The GGUF file of a model whose weights are like that, "auto" for what it comes as."""
     if weights == "auto":
-        weights = "Q4_1" if model == PACKAGED_MODEL else _split(model)[1]
+        if model.endswith(".gguf"):
+            weights = format_of_file(model)
+        else:
+            weights = "Q4_1" if model == PACKAGED_MODEL else _split(model)[1]
     file = folder(model) / "gguf" / f"{weights}.gguf"
     return file if file.exists() else None
 
@@ -270,8 +294,8 @@ def packaged_file() -> Path:
 
 def _split(model: str) -> tuple[str, str]:
     """The size and the kind of blocks of a model's name, "" for none."""
-    size, _, kind = Path(model).name.removesuffix(".gguf").rpartition("-")
-    return (size, kind) if kind in _SCALES or model.endswith(".gguf") else (model, "")
+    size, _, kind = model.rpartition("-")
+    return (size, kind) if kind in _SCALES else (model, "")
 
 
 def _config(size: str) -> PretrainedConfig:
