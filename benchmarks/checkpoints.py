@@ -32,7 +32,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, GPT2Config, GPT2TokenizerFast, PretrainedConfig
 
 from benchmarks.harness import ROOT, WORK, MeasureFailed
-from xla_backend.checkpoints import rotary_form, tokenization
+from xla_backend.checkpoints import tokenization
+from xla_backend.checkpoints.architectures.forms import AttentionForm, DecoderForm
+from xla_backend.checkpoints.architectures.table import ARCHITECTURES, describe
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
 from xla_backend.checkpoints.weights import read_weights
 
@@ -265,8 +267,8 @@ def share_read(model: str) -> float:
     if size not in SIZES:
         return 1.0
     config, needed, total = _config(size), 0.0, 0.0
-    form = rotary_form.describe(config)
-    for name, shape in rotary_form.shapes(config):
+    form = describe(config)
+    for name, shape in ARCHITECTURES[config.model_type].shapes(config):
         total += (numbers := float(np.prod(shape)))
         if "embed_tokens" in name and not (form.is_tied and "per_layer" not in name):
             continue
@@ -314,7 +316,7 @@ def _sized(model: str, made: Path) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(0)
     return {
         name: (0.02 * draw.standard_normal(shape, np.float32)).astype(np.float16)
-        for name, shape in rotary_form.shapes(config)
+        for name, shape in ARCHITECTURES[config.model_type].shapes(config)
     }
 
 
@@ -324,7 +326,7 @@ _ARCHITECTURES = {"gemma4_text": "GEMMA4", "qwen3_5_text": "QWEN35", "qwen3_moe"
 
 def _write_blocks(config: Any, kind: GGMLQuantizationType, path: Path) -> None:
     """A configuration as a GGUF file, its matrices in random blocks."""
-    form = rotary_form.describe(config)
+    form = describe(config)
     architecture = MODEL_ARCH[_ARCHITECTURES.get(config.model_type, config.model_type.upper())]
     writer = GGUFWriter(path, MODEL_ARCH_NAMES[architecture])
     writer.add_context_length(config.max_position_embeddings)
@@ -364,12 +366,12 @@ def _write_blocks(config: Any, kind: GGMLQuantizationType, path: Path) -> None:
     writer.close()
 
 
-def _add_layers(writer: GGUFWriter, config: Any, form: rotary_form.RotaryForm) -> None:
+def _add_layers(writer: GGUFWriter, config: Any, form: DecoderForm) -> None:
     """What a file says of layers, as llama.cpp's converter of each architecture does."""
     rope = config.rope_parameters
     writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
     mixers = [layer.mixer for layer in form.layers]
-    attend = [mixer for mixer in mixers if isinstance(mixer, rotary_form.Attention)]
+    attend = [mixer for mixer in mixers if isinstance(mixer, AttentionForm)]
     inner, head_size = [layer.feed_forward.inner for layer in form.layers], attend[-1].head_size
     kv_heads = [getattr(mixer, "kv_heads", 0) for mixer in mixers]
     writer.add_feed_forward_length(inner if len({*inner}) > 1 else inner[0])
@@ -415,7 +417,7 @@ def _stored_shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The tensors of a GGUF file, by Transformers' names: fused ones, and experts as a stack."""
     found: dict[str, tuple[int, ...]] = {}
     fused = _FUSED.get(config.model_type, {})
-    for name, shape in rotary_form.shapes(config):
+    for name, shape in ARCHITECTURES[config.model_type].shapes(config):
         part = name.split(".")[-2]
         if part in fused:
             into = name.replace(part, fused[part])
