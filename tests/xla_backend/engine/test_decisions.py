@@ -104,10 +104,10 @@ def test_texts_go_on_meanwhile_and_those_that_leave_are_forgotten(steps: Steps) 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({}, "1 to 64 questions"),
-        ({f"{n}": SOME["asked"] for n in range(MAX_QUESTIONS + 1)}, "1 to 64 questions"),
-        ([], "1 to 64 questions"),
-        ("spam?", "1 to 64 questions"),
+        ({}, "1 to 400 questions"),
+        ({f"{n}": SOME["asked"] for n in range(MAX_QUESTIONS + 1)}, "1 to 400 questions"),
+        ([], "1 to 400 questions"),
+        ("spam?", "1 to 400 questions"),
         ({"a": "spam?"}, "type is one of yes_no, noul, choice, score"),
         ({"a": {"type": "number"}}, "type is one of"),
         ({"a": {"type": "choice"}}, "a choice question looks like"),
