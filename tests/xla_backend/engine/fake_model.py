@@ -269,7 +269,7 @@ class FakeModel:
 class FakeRegistry:
     """Has every model but "unknown"."""
 
-    weights, activations = "auto", "exact"
+    weights, activations, kernels = "auto", "exact", "own"
 
     def list(self) -> list[ModelInfo]:
         return []
