@@ -40,10 +40,10 @@ from xla_backend.model import families, sampling, saved_weights
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
 from xla_backend.model.families.blocks import WeightReader
+from xla_backend.model.families.kernels import KERNELS
 from xla_backend.model.families.model import PooledModel
 from xla_backend.model.functions import FunctionBuilder, PaddedFunctions, blocks_of_row
 from xla_backend.model.generation import Generation
-from xla_backend.model.kernels import KERNELS
 from xla_backend.model.kv_memory import KVMemory
 from xla_backend.model.output import Output
 from xla_backend.model.pool_decoding import PoolDecoder

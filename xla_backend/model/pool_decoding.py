@@ -20,8 +20,8 @@ from xla_backend.kernels.xla.grammar_tables import GrammarTables
 from xla_backend.model import output, prompt_lookup, sampling
 from xla_backend.model.families.blocks import dynamic_update_slice, row
 from xla_backend.model.families.model import Memory, PooledModel
-from xla_backend.model.kv_memory import KVMemory
 from xla_backend.model.prompt_lookup import Lookup
+from xla_backend.model.row_memory import DeviceMemory, OwnMemory
 from xla_backend.model.selection import Selection
 
 MAX_STEPS = 128
@@ -92,7 +92,7 @@ class PoolDecoder:
     model: PooledModel
     selection: Selection
     context_length: int
-    memory: KVMemory
+    memory: OwnMemory | DeviceMemory
     grammars: GrammarAddresses | GrammarTables
     num_drafts: int = 0
 

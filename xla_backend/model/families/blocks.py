@@ -33,7 +33,7 @@ from xla_backend.checkpoints import kinds
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.kernels.graph.matrix import Matrices, Matrix, Stacked, prepared
 from xla_backend.kernels.matmul.blocks import Blocks, Weights, rounded, stacked
-from xla_backend.model.kernels import KERNELS, Kernels
+from xla_backend.model.families.kernels import KERNELS, Kernels
 from xla_backend.model.large_pages import LargePages
 from xla_backend.model.saved_weights import SavedWeights
 

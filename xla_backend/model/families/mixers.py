@@ -19,8 +19,8 @@ from xla_backend.kernels.attention import attention, earlier
 from xla_backend.kernels.attention.recurrence import Heads
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, Norm
+from xla_backend.model.families.kernels import States
 from xla_backend.model.families.model import Memory
-from xla_backend.model.kernels import States
 
 
 class Mixer(Protocol):

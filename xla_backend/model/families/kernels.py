@@ -22,7 +22,7 @@ from xla_backend.kernels.graph.matrix import has_product
 from xla_backend.kernels.matmul.blocks import Weights
 from xla_backend.kernels.xla import states
 from xla_backend.kernels.xla.grammar_tables import GrammarTables
-from xla_backend.model.kv_memory import DeviceMemory, KVMemory
+from xla_backend.model.row_memory import DeviceMemory, OwnMemory
 
 
 class States(Protocol):
@@ -59,7 +59,7 @@ class Kernels:
 
     multiplies: Callable[[Weights], bool]
     states: States
-    memory: Callable[[int, int, int], KVMemory]
+    memory: Callable[[int, int, int], OwnMemory | DeviceMemory]
     grammars: Callable[[], GrammarAddresses | GrammarTables]
     prepare: Callable[[bool], None]
 
@@ -73,7 +73,7 @@ def _prepare(has_states: bool) -> None:
 
 
 KERNELS = {
-    kinds.OWN: Kernels(has_product, kv_operations, KVMemory, GrammarAddresses, _prepare),
+    kinds.OWN: Kernels(has_product, kv_operations, OwnMemory, GrammarAddresses, _prepare),
     kinds.XLA: Kernels(
         lambda weights: False, states, DeviceMemory, GrammarTables, lambda has_states: None
     ),
