@@ -13,7 +13,7 @@ import htpy as h
 from playground.context.draft import TEXT, YES_NO
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
-from playground.context.runs import Run, Shown
+from playground.context.runs import Run, Shown, page_mode
 from playground.history import records
 from playground.tabs.generate import report
 from playground.tabs.generate.answer_as import AnswerAs
@@ -356,7 +356,12 @@ class PlaygroundTab:
 
     def _predicted(self, run: Run) -> Prediction:
         return self._backend.predict(
-            run.model, run.prompt, run.options, exact_key=run.exact_key, questions=run.questions
+            run.model,
+            run.prompt,
+            run.options,
+            mode=None if run.questions else page_mode(run.options),
+            exact_key=run.exact_key,
+            questions=run.questions,
         )
 
     def _prediction_of(self, run: Run) -> Prediction | None:
