@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from playground.flags import flags_from
 from xla_backend import BackendError
-from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
+from xla_backend.checkpoints.architectures.positions import CONTEXT_VARIABLE
 
 if TYPE_CHECKING:
     from playground.server.metrics import Metrics
@@ -234,7 +234,9 @@ def serve(
             prevent_thread_lock=True,
             quiet=True,
             mcp_server=flags.mcp,
-            **launch_options(app, flags.password, flags.on_spaces, flags.cors, metrics),
+            **launch_options(
+                app, flags.password, flags.on_spaces, flags.cors, metrics, flags.hosts
+            ),
         )
         shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
         print(f"The page is at http://{shown_host}:{flags.port}", flush=True)

@@ -6,15 +6,17 @@ imports neither Gradio nor TensorFlow.
 
 import argparse
 import importlib.util
+import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from playground.context.limits import PUBLIC_LIMITS, Limits
-from xla_backend.checkpoints.rotary_form import LONGEST_CONTEXT
+from xla_backend.checkpoints import kinds
+from xla_backend.checkpoints.architectures.positions import LONGEST_CONTEXT
+from xla_backend.compilation.startup import is_on
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.matmul import kinds
 from xla_backend.process.memory import (
     DEFAULT_KV_MEMORY,
     DEFAULT_LIMIT,
@@ -42,8 +44,12 @@ class Flag:
         """Adds it to the parser, with the environment's value as its default."""
         default = self.default if not on_spaces or self.on_spaces is None else self.on_spaces
         if given := os.environ.get(self.variable) or os.environ.get(self.before):
-            is_switch = self.how.get("action") in _SWITCHES
-            default = given.lower() in ("1", "true", "yes") if is_switch else given
+            default = given
+            if self.how.get("action") in _SWITCHES:
+                try:
+                    default = is_on(given)
+                except ValueError as error:
+                    parser.error(f"{self.variable}: {error}")
         parser.add_argument(self.name, default=default, help=self.help, **self.how)
 
 
@@ -175,7 +181,8 @@ FLAGS = (
     Flag(
         "--admin",
         "whether visitors may compile and clear shapes and add models, which affects everybody "
-        "(PLAYGROUND_ADMIN=1 or 0; default: yes, but not on Spaces and not with --share)",
+        "(PLAYGROUND_ADMIN=1 or 0; needs a --password where others reach --host; default: yes "
+        "where allowed, but not on Spaces and not with --share)",
         None,
         how={"action": argparse.BooleanOptionalAction},
     ),
@@ -192,6 +199,14 @@ FLAGS = (
         "(PLAYGROUND_PASSWORD; default: none)",
     ),
     Flag(
+        "--allowed-hosts",
+        "names of this server beside local ones, numbers and --host, such as "
+        "playground.example.com or *.example.com, or * for any (PLAYGROUND_ALLOWED_HOSTS; "
+        "default: on Spaces SPACE_HOST, else none)",
+        (),
+        how={"type": _names, "metavar": "NAME,NAME"},
+    ),
+    Flag(
         "--cors",
         "origins of other web pages that may use the API at /v1, such as "
         "https://chat.example.com, or * for all (PLAYGROUND_CORS; default: none)",
@@ -202,11 +217,21 @@ FLAGS = (
 )
 
 
+def is_local(host: str) -> bool:
+    """Whether only programs on this machine reach an address to listen on."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The flags, with the environment's values for those that are not given.
 
     `is_public` is whether strangers have access, on Spaces and through a public link. The defaults
-    of `admin` and `limits` (of each visitor) are then strict.
+    of `admin` and `limits` (of each visitor) are then strict. `is_guarded` is whether nobody else
+    has access, because of a password or because nobody else reaches the address. `hosts` are this
+    server's names.
 
     Raises:
         SystemExit: they are invalid or exclude each other; stderr has the sentence.
@@ -218,13 +243,21 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     for flag in FLAGS:
         flag.add_to(parser, on_spaces)
     flags = parser.parse_args(arguments, argparse.Namespace(on_spaces=on_spaces))
+    flags.host = flags.host.strip("[]")  # as IPv6 addresses stand in a browser's address
+    flags.is_public = on_spaces or flags.share
+    flags.is_guarded = bool(flags.password) or (is_local(flags.host) and not flags.is_public)
     if problem := _problem(flags):
         parser.error(problem)
-    flags.is_public = on_spaces or flags.share
+    flags.hosts = (
+        flags.host,
+        *flags.allowed_hosts,
+        *_names(os.environ.get("SPACE_HOST", "")),
+        *(("*.gradio.live",) if flags.share else ()),
+    )
     if on_spaces and not flags.prefix_store:
         flags.prefix_store = "off"
     if flags.admin is None:
-        flags.admin = not flags.is_public
+        flags.admin = flags.is_guarded and not flags.is_public
     bounds = {bound.name: getattr(flags, bound.name) for bound in fields(Limits)}
     given = {name: value for name, value in bounds.items() if value is not None}
     flags.limits = replace(PUBLIC_LIMITS if flags.is_public else Limits(), **given)
@@ -238,6 +271,12 @@ def _problem(flags: argparse.Namespace) -> str:
     if flags.mcp and importlib.util.find_spec("mcp") is None:
         return (
             "--mcp needs more packages: pip install -r requirements-mcp.txt, or xla-playground[mcp]"
+        )
+    if flags.admin and not flags.is_guarded:
+        where = "a public page" if flags.is_public else f"--host {flags.host}"
+        return (
+            f"--admin on {where} would let everybody who reaches it add models and clear "
+            "functions: set PLAYGROUND_PASSWORD, or leave --admin out"
         )
     if flags.mcp and flags.password:
         return "--mcp cannot have a --password: Gradio's tools for agents do not forward one"

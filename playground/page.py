@@ -26,6 +26,7 @@ from playground.context.waiting_line import WaitingLine
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
 from playground.server.health import health
+from playground.server.known_hosts import KnownHosts
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
 from playground.tabs.inside.texts_route import texts_route
@@ -45,7 +46,7 @@ MAX_FILE_SIZE = "200mb"
 """Enough for ten minutes of 48 kHz stereo with 24 bits, the longest recording."""
 SESSIONS_KEPT = 500
 """Open pages whose state the server keeps. Gradio copies the page's settings for each."""
-_SCRIPTS = ("views.js", "kept.js", "page.js", "request.js", "chats.js")
+_SCRIPTS = ("copy.js", "views.js", "kept.js", "page.js", "request.js", "chats.js", "quote.js")
 # An update in Gradio's own form.
 _SHOW_MODE = "() => ({__type__: 'update', selected: showPlace()})"
 
@@ -216,10 +217,12 @@ def _share_model(
 
 
 @asynccontextmanager
-async def _before_everything(cors: Sequence[str], app: Starlette) -> AsyncIterator[None]:
-    """Adds `Outside` before Gradio's own CORS middleware, which has other rules."""
+async def _before_everything(
+    cors: Sequence[str], hosts: Sequence[str], app: Starlette
+) -> AsyncIterator[None]:
+    """Adds what comes before Gradio's own CORS middleware, which permits any origin."""
     assert app.middleware_stack is not None  # it has called this
-    app.middleware_stack = Outside(app.middleware_stack, cors)
+    app.middleware_stack = KnownHosts(Outside(app.middleware_stack, cors), hosts, cors)
     yield
 
 
@@ -229,6 +232,7 @@ def launch_options(
     behind_proxy: bool = False,
     cors: Sequence[str] = (),
     metrics: Metrics | None = None,
+    hosts: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The arguments of `page.launch()`.
 
@@ -238,9 +242,11 @@ def launch_options(
         behind_proxy: as for `create_app`.
         cors: origins of other web pages that may use the API at /v1, "*" for all.
         metrics: served at /metrics; None for no such address.
+        hosts: names of this server beside local ones, see `KnownHosts`.
     """
     context = page.context
-    api = create_api(OpenAiHost(context, partial(health, context.backend, context.line)))
+    host = OpenAiHost(context, partial(health, context.backend, context.line))
+    api = create_api(host)
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # Gradio sets the title by a script, which sometimes fails.
     scripts.insert(0, places.script(context.admin))
@@ -260,12 +266,12 @@ def launch_options(
                 (GZipMiddleware, (), {"compresslevel": 6}),
                 (WholeDescription, (), {"api": api}),
             ],
-            "lifespan": partial(_before_everything, cors),
+            "lifespan": partial(_before_everything, cors, hosts),
             "routes": [
                 changes_route(context),
                 texts_route(context),
                 Mount(PATH, api),
-                *([metrics.route(context.backend, context.line)] if metrics else []),
+                *([metrics.route(context.backend, context.line, host.models)] if metrics else []),
             ],
         },
         "enable_monitoring": False,

@@ -42,10 +42,9 @@ ARROWS = {
 
 ROOMS = {
     "xla_backend": (
-        "interface",
+        "interface kernels",
         "compilation",
-        "child_process matmul",
-        "attention",
+        "child_process",
         "grammar",
         "checkpoints",
         "model prediction",
@@ -65,7 +64,7 @@ ROOMS = {
         "tabs.generate",
         "tabs.chat tabs.speech tabs.functions tabs.batch tabs.compare tabs.shapes "
         "tabs.models tabs.inside tabs.statistics tabs.start tabs.api tabs.side_by_side",
-        "api server",
+        "api record server",
         "",
     ),
 }
@@ -329,7 +328,13 @@ def test_readme_front_matter_suits_spaces() -> None:
     assert hardware is None or hardware.startswith(("cpu-", "t4-", "l4", "a10g-", "a100-", "zero-"))
 
 
-PAGES = ("README.md", "DEPLOY.md", "demo_models/README.md", *DOCS)
+PAGES = (
+    "README.md",
+    "DEPLOY.md",
+    "demo_models/README.md",
+    "xla_backend/kernels/README.md",
+    *DOCS,
+)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from xla_backend import __version__
 from xla_backend.baselines import overlay
+from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
     PACKAGED_MODEL,
@@ -37,7 +38,7 @@ from xla_backend.compilation.startup import (
     keep_freed_memory,
     prepare_environment,
 )
-from xla_backend.compilation.store import FOLDER_VARIABLE, open_store
+from xla_backend.compilation.store import FOLDER_VARIABLE, chosen_folder, open_store
 from xla_backend.engine.importing import import_engine
 from xla_backend.inspection import table
 from xla_backend.inspection.inspector import Inspector
@@ -54,7 +55,6 @@ from xla_backend.interface.options import (
 from xla_backend.interface.prompt import Prompt, question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
-from xla_backend.matmul import kinds
 from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.rows.scheduler import ROW_COUNTS
 from xla_backend.terminal_chat import TerminalChat
@@ -271,7 +271,7 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
     identity = Vocabulary.load(registry.locate(parsed.model)).identity
     with contextlib.ExitStack() as stack:
         folder = parsed.store
-        if folder == "off":
+        if chosen_folder(folder) is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xla-backend-inspect-"))
         if (store := open_store(folder)) is None:
             raise InvalidRequest(_NO_STORE_TO_FILL)

@@ -13,14 +13,15 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import THREADS, Request
+from benchmarks.contenders import THREADS, Likely, Request
 from benchmarks.harness import ROOT, WORK, MeasureFailed, peak_memory
 from xla_backend.baselines import overlay
-from xla_backend.matmul.kinds import EXACT, INT8
+from xla_backend.checkpoints.kinds import EXACT, INT8
 
 OWN_PYTHON = Path(sys.executable)
 PEERS_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
@@ -45,13 +46,23 @@ class Contender:
 
 
 ENGINE, LIMIT = "this engine", "reading the weights"
-BLOCKS = ("Q8_0", "Q4_1", "Q4_K", "Q4_K_M")
+
+
+def with_file(weights: str) -> tuple[Contender, ...]:
+    """Who reads a GGUF file of this format."""
+    return (
+        Contender(ENGINE, "own_engine", weights, OWN_PYTHON),
+        Contender(ENGINE, "own_engine", weights, OWN_PYTHON, INT8),
+        Contender("llama.cpp", "llama_cpp", weights),
+    )
+
+
 CONTENDERS = (
     *(
         Contender(ENGINE, "own_engine", weights, OWN_PYTHON)
-        for weights in (FLOAT32, "bfloat16", "int8", *BLOCKS)
+        for weights in (FLOAT32, "bfloat16", "int8")
     ),
-    *(Contender(ENGINE, "own_engine", weights, OWN_PYTHON, INT8) for weights in ("int8", *BLOCKS)),
+    Contender(ENGINE, "own_engine", "int8", OWN_PYTHON, INT8),
     Contender(LIMIT, "memory_reader", python=OWN_PYTHON),
     Contender("compiled model.generate", "tensorflow_generate", python=OWN_PYTHON),
     Contender("PyTorch", "pytorch_generate"),
@@ -59,7 +70,8 @@ CONTENDERS = (
     Contender("CTranslate2", "ctranslate2_generate", "int8"),
     Contender("ONNX Runtime", "onnx_generate"),
     Contender("keras-hub", "keras_hub_generate"),
-    *(Contender("llama.cpp", "llama_cpp", weights) for weights in ("F16", *BLOCKS)),
+    Contender("llama.cpp", "llama_cpp", "F16"),
+    *(one for weights in ("Q8_0", "Q4_1", "Q4_K", "Q4_K_M") for one in with_file(weights)),
 )
 
 
@@ -110,14 +122,12 @@ class Running:
         Raises:
             ContenderFailed: the request failed.
         """
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(asdict(request)) + "\n")
-            self._process.stdin.flush()
-        except OSError:
-            pass  # it ended; _answer raises with its output
-        answer = self._answer()
+        answer = self._ask(asdict(request))
         return answer["seconds"], answer["tokens"]
+
+    def likely(self, ids: Sequence[int]) -> Likely:
+        """The most likely next tokens after each of these; raises as `generate` does."""
+        return self._ask({"likely": list(ids)})["likely"]
 
     def memory(self) -> int:
         """Peak memory of its process in bytes, shared pages included."""
@@ -127,6 +137,15 @@ class Running:
         """Ends the process."""
         self._process.kill()
         self._process.wait()
+
+    def _ask(self, values: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(values) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            pass  # it ended; _answer raises with its output
+        return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -6,7 +6,7 @@ models where they exist. Must not know who asks, nor report anything that a visi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from playground.context.waiting_line import WaitingLine
-    from xla_backend import ServedBackend
+    from xla_backend import ModelInfo, ServedBackend
     from xla_backend.process.request_log import FinishedRequest
 
 PATH = "/metrics"
@@ -34,12 +34,16 @@ _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 2
 _TOKEN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.4, 1.0)
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096)
 _MODEL = "gen_ai_request_model"
+UNKNOWN = "unknown"
+"""The label of all models that do not exist."""
 
 
 class Metrics:
     """The measurements since the start."""
 
     def __init__(self) -> None:
+        self._names: frozenset[str] = frozenset()
+        self._models: Callable[[], Sequence[ModelInfo]] = lambda: ()
         self._registry = CollectorRegistry()
         self._duration = self._histogram(
             "gen_ai_server_request_duration_seconds",
@@ -81,7 +85,7 @@ class Metrics:
 
     def observe(self, finished: FinishedRequest) -> None:
         """Counts a request that has ended, from any thread."""
-        model, result = finished.request.model, finished.value
+        model, result = self._label(finished.request.model), finished.value
         if finished.kind == "error":
             error = type(result).__name__
         else:
@@ -98,8 +102,20 @@ class Metrics:
         if result.tpot_s is not None:
             self._tpot.labels(model).observe(result.tpot_s)
 
-    def route(self, backend: ServedBackend, line: WaitingLine) -> Route:
-        """The route, for the app that serves the page."""
+    def _label(self, model: str) -> str:
+        """A model's label: its name only if it exists, because each label is kept for ever."""
+        if model and model not in self._names:
+            self._names = frozenset(info.name for info in self._models())
+        return model if not model or model in self._names else UNKNOWN
+
+    def route(
+        self,
+        backend: ServedBackend,
+        line: WaitingLine,
+        models: Callable[[], Sequence[ModelInfo]],
+    ) -> Route:
+        """The route, for the app that serves the page, which offers these `models`."""
+        self._models = models
         self._registry.register(_Now(backend, line))
 
         def answer(request: Request) -> Response:

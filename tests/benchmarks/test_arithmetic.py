@@ -7,6 +7,7 @@ import argparse
 import importlib
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -15,8 +16,10 @@ from benchmarks import checkpoints, harness
 from benchmarks.__main__ import MEASURES, add_options
 from benchmarks.client import Answer, ask_all
 from benchmarks.contenders.memory_reader import float32_bytes
-from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender
-from benchmarks.measures import crowd, load, peers, weights
+from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender, ContenderFailed
+from benchmarks.harness import MeasureFailed
+from benchmarks.measures import crowd, load, numbers, peers, weights
+from tests.gguf_files import finish
 from xla_backend.interface.results import TopLogprob
 
 NAMED = {contender.name: contender for contender in CONTENDERS}
@@ -26,6 +29,40 @@ LLAMA_CPP, PYTORCH = NAMED["llama.cpp, Q4_1"], NAMED["PyTorch"]
 
 def answer(sent: float = 0.0, first: float = 1.0, last: float = 3.0, text: str = "a") -> Answer:
     return Answer(sent, first, last, text, tokens=5, prompt_tokens=3, cached_tokens=0, cache="hit")
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_the_format_is_the_file_s_whatever_its_name(tmp_path: Path, says: bool) -> None:
+    file = tmp_path / "gemma-3-270m-q8_0-mine.gguf"
+    writer = gguf.GGUFWriter(file, "llama")
+    if says:
+        writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
+    blocks = np.zeros((256, 144), np.uint8)
+    writer.add_tensor("a", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_K)
+    writer.add_tensor("b", np.zeros(256, np.float32))
+    finish(writer)
+    form = "Q4_K_M" if says else "Q4_K"
+    assert checkpoints.format_of_file(str(file)) == form
+    chosen = peers._chosen(str(file), ["this engine", "llama.cpp"])  # noqa: SLF001
+    assert [one.name for one in chosen] == [
+        f"this engine, {form}",
+        f"this engine, {form} with int8",
+        f"llama.cpp, {form}",
+    ]
+    file.write_bytes(b"no model")
+    with pytest.raises(MeasureFailed, match="is no GGUF file"):
+        checkpoints.format_of_file(str(file))
+
+
+def test_peers_fail_where_nobody_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> None:
+        raise ContenderFailed("not installed")
+
+    monkeypatch.setattr(peers, "Running", fails)
+    monkeypatch.setattr(checkpoints, "folder", Path)
+    options = argparse.Namespace(**peers.OPTIONS | {"models": ["a model"]})
+    with pytest.raises(MeasureFailed, match="none of the contenders can run a model"):
+        list(peers.measure(options))
 
 
 def test_calls_take_turns_for_so_many_rounds_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,3 +201,15 @@ def test_wrong_and_failed_answers_of_a_load_are_counted() -> None:
 def test_a_model_that_is_not_there_is_named(model: str) -> None:
     with pytest.raises(harness.MeasureFailed, match=f"there is no (file|model) {model}"):
         checkpoints.folder(model)
+
+
+def test_the_divergence_is_that_of_all_tokens_where_the_rest_is_alike() -> None:
+    first, second = np.array([0.5, 0.25, 0.15, 0.1]), np.array([0.4, 0.35, 0.15, 0.1])
+    whole = float(np.sum(first * np.log(first / second)))
+    known = [dict(enumerate(np.log(shares)[:3].tolist())) for shares in (first, second)]
+    assert numbers.divergence(*known) == pytest.approx(whole)
+    assert numbers.divergence(known[0], known[0]) == pytest.approx(0.0, abs=1e-9)
+    # Tokens that only one of them names belong to the rest of both.
+    del known[1][0]
+    coarse = 0.25 * np.log(0.25 / 0.35) + 0.6 * np.log(0.6 / 0.5)
+    assert numbers.divergence(*known) == pytest.approx(coarse)

@@ -50,6 +50,7 @@ def api_page(
     password: str = "",
     cors: Sequence[str] = (),
     metrics: Metrics | None = None,
+    hosts: Sequence[str] = (),
     **options: Any,
 ) -> Iterator[ApiPage]:
     """Serves a page; see `launch_options`, and for all other options `create_app`."""
@@ -59,7 +60,7 @@ def api_page(
         server_name="127.0.0.1",
         prevent_thread_lock=True,
         quiet=True,
-        **launch_options(page, password, cors=cors, metrics=metrics),
+        **launch_options(page, password, cors=cors, metrics=metrics, hosts=hosts),
     )
     try:
         yield ApiPage(page, page.local_url.rstrip("/"), backend, backend.models())

@@ -25,6 +25,7 @@ def variables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         "SPACE_ID",
         "GRADIO_SERVER_NAME",
         "GRADIO_SERVER_PORT",
+        "SPACE_HOST",
     ):
         monkeypatch.delenv(name, raising=False)
     spec = getattr(request.node, "callspec", None)
@@ -87,10 +88,25 @@ def test_the_help_says_that_on_spaces_it_listens_to_everybody(
         # Strangers may clear nothing unless they are let, and have narrower limits.
         ("", SPACES, {"admin": False, "limits": PUBLIC_LIMITS}),
         ("", {"SPACE_ID": "somebody/playground"}, {"admin": False}),
-        ("", SPACES | {"PLAYGROUND_ADMIN": "1"}, {"admin": True}),
+        ("", SPACES | {"PLAYGROUND_ADMIN": "1", "PLAYGROUND_PASSWORD": "x"}, {"admin": True}),
         ("", {"PLAYGROUND_ADMIN": "0"}, {"admin": False}),
         ("--share", {}, {"admin": False, "limits": PUBLIC_LIMITS}),
-        ("--share --admin", {}, {"admin": True}),
+        ("--share --admin --password x", {}, {"admin": True}),
+        # Where others reach the address, strangers are those without the password.
+        ("--host 0.0.0.0", {}, {"admin": False, "limits": Limits()}),
+        ("--host ::", {}, {"admin": False, "host": "::"}),
+        ("--host 0.0.0.0 --password x", {}, {"admin": True}),
+        ("--host localhost", {}, {"admin": True}),
+        ("--host 127.1.2.3", {}, {"admin": True}),
+        ("--host [::1]", {}, {"admin": True, "host": "::1"}),
+        ("--allowed-hosts a.example", {}, {"hosts": ("127.0.0.1", "a.example")}),
+        (
+            "",
+            SPACES | {"SPACE_HOST": "me-play.hf.space"},
+            {"hosts": ("0.0.0.0", "me-play.hf.space")},
+        ),
+        ("", {"PLAYGROUND_ADMIN": "on", "PLAYGROUND_METRICS": "Enabled"}, {"metrics": True}),
+        ("", {"PLAYGROUND_ADMIN": "off", "PLAYGROUND_METRICS": "disabled"}, {"admin": False}),
         ("--no-admin", {"PLAYGROUND_ADMIN": "1"}, {"admin": False}),
         ("--max-audio-seconds 7", {}, {"limits": replace(Limits(), audio_s=7)}),
         ("", {"PLAYGROUND_MAX_WAITING": "3"}, {"limits": replace(Limits(), waiting=3)}),
@@ -111,8 +127,8 @@ def test_flags_follow_the_command_line_the_variables_and_the_place(
         (["--no-store"], {}, True),
         (["--no-admin"], {}, False),
         (["--share"], {}, False),
-        (["--share", "--admin"], {}, False),
-        (["--admin"], {"SYSTEM": "spaces"}, False),
+        (["--share", "--admin", "--password", "x"], {}, False),
+        (["--admin"], {"SYSTEM": "spaces", "PLAYGROUND_PASSWORD": "x"}, False),
         (["--models", "gpt2-stories"], {}, False),
     ],
 )
@@ -155,6 +171,12 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.Monkey
         (["--activations", "int4"], {}, "must be exact or int8, not 'int4'"),
         ([], {"XLA_BACKEND_ACTIVATIONS": "int4"}, "not 'int4'"),
         (["--mcp", "--password", "x"], {}, "--mcp cannot have a --password"),
+        (["--admin", "--host", "0.0.0.0"], {}, "--admin on --host 0.0.0.0 would let everybody"),
+        ([], {"PLAYGROUND_ADMIN": "1", "SYSTEM": "spaces"}, "--admin on a public page would let"),
+        (["--admin", "--share"], {}, "set PLAYGROUND_PASSWORD, or leave --admin out"),
+        ([], {"PLAYGROUND_ADMIN": "perhaps"}, "PLAYGROUND_ADMIN: 'perhaps' is neither on nor off"),
+        ([], {"PLAYGROUND_METRICS": "2"}, "PLAYGROUND_METRICS: '2' is neither on nor off"),
+        (["--metrics=perhaps"], {}, "--metrics"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(

@@ -2,12 +2,15 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -54,7 +57,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process = subprocess.Popen(
             [Path(sys.executable).with_name("serve"), "run", folder / "service.yaml"],
             cwd=ROOT,
-            env={**os.environ, "RAY_TMPDIR": short, "RAY_USAGE_STATS_ENABLED": "0"},
+            env={
+                **os.environ,
+                "RAY_TMPDIR": short,
+                "RAY_USAGE_STATS_ENABLED": "0",
+                "TESTED_BY": str(os.getpid()),
+            },
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -66,6 +74,17 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         finally:
             process.terminate()
             process.wait(180)
+
+
+def engines() -> set[int]:
+    """The processes of this service's engines."""
+    ours, found = f"TESTED_BY={os.getpid()}".encode(), set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (process / "cmdline").read_bytes()
+            if b"engine_process" in command and ours in (process / "environ").read_bytes():
+                found.add(int(process.name))
+    return found
 
 
 def answers(url: str) -> bool:
@@ -117,3 +136,39 @@ def test_a_body_has_an_end_also_where_it_comes_in_chunks(service: str) -> None:
     )
     assert answer.status_code == 413
     assert answer.json()["error"]["message"].startswith("The request has more than 4,194,304 bytes")
+
+
+def test_choices_prompts_and_questions_are_spread_over_replicas(service: str) -> None:
+    """Of several calls of one HTTP request all but one hung in Ray Serve's router."""
+    client = openai.OpenAI(base_url=f"{service}/v1", api_key="none", max_retries=0, timeout=120)
+
+    def choices(n: int, **more: Any) -> int:
+        asked = {"model": MODEL, "messages": FRANCE, "max_tokens": 8, **more}
+        return len(client.chat.completions.create(**asked, n=n).choices)
+
+    for n in (2, 4, 8):
+        assert choices(n) == n
+    with ThreadPoolExecutor(8) as clients:
+        assert [*clients.map(choices, [4] * 8)] == [4] * 8
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+    assert choices(2, tools=[tool], tool_choice="required") == 2
+    texts = client.completions.create(model=MODEL, prompt=["One", "Two", "Three"], max_tokens=4)
+    assert [choice.index for choice in texts.choices] == [0, 1, 2]
+    question = {"type": "yes_no", "instructions": "Is it blue?"}
+    asked = {"model": MODEL, "state": "The sky is blue.", "questions": {"a": question}}
+    decided = httpx.post(f"{service}/v1/decide", json=asked, timeout=120)
+    assert 0 <= decided.json()["answers"]["a"]["yes_no"] <= 1
+
+
+def test_an_engine_that_was_killed_delays_nobody(service: str) -> None:
+    client = openai.OpenAI(base_url=f"{service}/v1", api_key="none", max_retries=0, timeout=600)
+    before = engines()
+    [one, _] = before
+    os.kill(one, signal.SIGKILL)
+    for salt in "abcd":  # sessions of both replicas
+        answer = client.chat.completions.create(
+            model=MODEL, messages=FRANCE, max_tokens=4, timeout=20, extra_body={"cache_salt": salt}
+        )
+        assert answer.choices[0].message.content
+    wait_until(lambda: len(engines() - before) == 1, 120)

@@ -36,17 +36,18 @@ def older_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     if name is None:
         return
     # Not above: pytest imports conftests of folders named on its command line before all else.
-    from xla_backend.attention import attention
-    from xla_backend.matmul import handler, machine_code, product
+    from xla_backend.kernels import machine_code, registration
+    from xla_backend.kernels.attention import attention
+    from xla_backend.kernels.matmul import matmul
 
     older = OlderProcessor(_FEATURES[name])
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: name)
     own = f"_of_{name}_{len(TRANSLATED)}_"  # XLA takes a name once
-    monkeypatch.setattr(product, "PRODUCT", f"product{own}")
-    monkeypatch.setattr(product, "READING", f"columns{own}")
+    monkeypatch.setattr(matmul, "MATMUL", f"product{own}")
+    monkeypatch.setattr(matmul, "READING", f"columns{own}")
     monkeypatch.setattr(attention, "NAME", f"attention{own}")
-    monkeypatch.setattr(handler, "_begun", {})
+    monkeypatch.setattr(registration, "_started", {})
     for cached in ("vector_registers", "_engine"):
         uncached = getattr(machine_code, cached).__wrapped__
         monkeypatch.setattr(machine_code, cached, functools.cache(uncached))

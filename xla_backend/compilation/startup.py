@@ -31,11 +31,29 @@ QUIET_ENVIRONMENT = {
 }
 """Environment variables that silence the libraries, except for failures."""
 
+OFF_WORDS = ("off", "false", "no", "disabled")
+_ON_WORDS = ("on", "true", "yes", "enabled")
+
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 
 _is_prepared = False
+
+
+def is_on(text: str) -> bool:
+    """What a switch in a variable or a flag means.
+
+    Raises:
+        ValueError: it means neither; the message says what does.
+    """
+    word = text.strip().lower()
+    if word in ("1", *_ON_WORDS):
+        return True
+    if word in ("0", *OFF_WORDS):
+        return False
+    words = ", ".join(("1", *_ON_WORDS, "0", *OFF_WORDS))
+    raise ValueError(f"{text[:20]!r} is neither on nor off: write one of {words}")
 
 
 def prepare_environment(quiet: bool = True) -> None:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from xla_backend.compilation import processor, xla_folder
+from xla_backend.compilation.startup import is_on
 
 logger = logging.getLogger(__name__)
 
@@ -259,7 +260,10 @@ class Store:
 def chosen_folder(folder: Path | str | None = None) -> Path | None:
     """The folder that `open_store` opens; None if the store is switched off."""
     chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE) or default_folder()
-    return None if str(chosen) == "off" else Path(chosen)
+    try:
+        return default_folder() if is_on(str(chosen)) else None
+    except ValueError:  # a folder's name
+        return Path(chosen)
 
 
 def open_store(folder: Path | str | None = None) -> Store | None:

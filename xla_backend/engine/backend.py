@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.speech_input import fitting_options
 from xla_backend.compilation.example_functions import ExampleFunctions
@@ -41,7 +42,6 @@ from xla_backend.interface.results import (
     Past,
     Prediction,
 )
-from xla_backend.matmul import kinds
 from xla_backend.prediction.history import History
 from xla_backend.prediction.vocabulary import Known
 from xla_backend.rows.prefix_store import PrefixStore

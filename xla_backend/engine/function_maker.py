@@ -22,8 +22,8 @@ from xla_backend.prediction.history import History
 from xla_backend.rows.scheduler import MAX_ROWS
 
 if TYPE_CHECKING:
-    from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
+    from xla_backend.model.loaded_model import LoadedModel
 
 ROWS_PATIENCE_S = 3.0
 """Seconds without an idle moment after which the functions for the most rows are compiled beside
@@ -48,7 +48,7 @@ class FunctionMaker:
 
     def now(
         self,
-        engine: Engine,
+        engine: LoadedModel,
         key: CacheKey,
         enter: Callable[[str], None],
         then: Callable[[tuple[Slot[KeyFunctions], CacheOutcome]], Value],
@@ -83,7 +83,7 @@ class FunctionMaker:
             return future
         return self._beside.submit(get)
 
-    def later(self, engine: Engine, key: CacheKey, rows: int = 1) -> None:
+    def later(self, engine: LoadedModel, key: CacheKey, rows: int = 1) -> None:
         """Queues the functions of a key to be compiled in the background."""
         name = (engine.info.name, key, rows)
         job = partial(self._make_in_background, engine, key, rows)
@@ -99,7 +99,7 @@ class FunctionMaker:
         self._beside.shutdown(cancel_futures=True)
 
     def _make_in_background(
-        self, engine: Engine, key: CacheKey, rows: int, wait_until_idle: Callable[[], None]
+        self, engine: LoadedModel, key: CacheKey, rows: int, wait_until_idle: Callable[[], None]
     ) -> None:
         wait_until_idle()
         with self._loop.compiling:

@@ -26,8 +26,8 @@ from xla_backend.prediction.history import History
 from xla_backend.prediction.prediction import Choice
 
 if TYPE_CHECKING:
-    from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
+    from xla_backend.model.loaded_model import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,24 @@ class FunctionResolver:
         self._history = history
         self._maker = maker
 
-    def speech_key(self, engine: Engine, options: GenerationOptions) -> CacheKey:
+    def speech_key(self, engine: LoadedModel, options: GenerationOptions) -> CacheKey:
         """The key of a recording's windows, which all have the same length."""
         assert engine.speech is not None, "only speech models have windows"
         return speech_key(self._rules, engine.speech, options)
 
-    def choose(self, engine: Engine, wanted: CacheKey, may_reuse: bool = True) -> Choice:
+    def choose(self, engine: LoadedModel, wanted: CacheKey, may_reuse: bool = True) -> Choice:
         """Which functions serve a request now."""
         in_memory = self._cache.keys(engine.info.name)
         return prediction.choose(
             wanted, in_memory, lambda key: self._is_stored(engine, key), may_reuse
         )
 
-    def is_ready(self, engine: Engine, choice: Choice) -> bool:
+    def is_ready(self, engine: LoadedModel, choice: Choice) -> bool:
         """Whether the chosen functions are in memory."""
         return choice.key in self._cache.keys(engine.info.name)
 
     def serve(
-        self, engine: Engine, wanted: CacheKey, choice: Choice, enter: Callable[[str], None]
+        self, engine: LoadedModel, wanted: CacheKey, choice: Choice, enter: Callable[[str], None]
     ) -> Future[Served]:
         """The chosen functions, made beside the loop if they are not in memory.
 
@@ -97,7 +97,7 @@ class FunctionResolver:
 
     def record(
         self,
-        engine: Engine,
+        engine: LoadedModel,
         served: Served,
         wanted: CacheKey,
         timing: Timing,
@@ -133,7 +133,7 @@ class FunctionResolver:
             return (past.compiled if past else None) or slot.first_call
         return slot.first_call
 
-    def _is_stored(self, engine: Engine, key: CacheKey) -> bool:
+    def _is_stored(self, engine: LoadedModel, key: CacheKey) -> bool:
         if self._store is None:
             return False
         in_memory = self._cache.keys(engine.info.name)

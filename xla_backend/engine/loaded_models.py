@@ -20,7 +20,7 @@ from xla_backend.checkpoints.models import Download, Registry  # noqa: E402
 from xla_backend.compilation.compiler import Compiler  # noqa: E402
 from xla_backend.compilation.store import Store  # noqa: E402
 from xla_backend.engine.loop import Loop  # noqa: E402
-from xla_backend.model.engine import Engine  # noqa: E402
+from xla_backend.model.loaded_model import LoadedModel  # noqa: E402
 
 
 class LoadedModels:
@@ -34,10 +34,10 @@ class LoadedModels:
         self._compiler = Compiler(store)
         self._loop = loop
         self._beside = ThreadPoolExecutor(1, "loader")
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[str, LoadedModel] = {}
         self._vocabularies: dict[str, Vocabulary] = {}
 
-    def find(self, model: str) -> Engine | None:
+    def find(self, model: str) -> LoadedModel | None:
         return self._engines.get(model)
 
     def vocabulary(self, model: str) -> Vocabulary:
@@ -46,7 +46,7 @@ class LoadedModels:
             self.get(model)
         return self._vocabularies[model]
 
-    def get(self, model: str) -> Engine:
+    def get(self, model: str) -> LoadedModel:
         """The model, loaded if need be.
 
         Raises:
@@ -54,7 +54,7 @@ class LoadedModels:
         """
         return self.find(model) or self.load_beside(model).result()[0]
 
-    def load_beside(self, model: str) -> Future[tuple[Engine, float]]:
+    def load_beside(self, model: str) -> Future[tuple[LoadedModel, float]]:
         """The model, loaded in another thread if need be, and the seconds that took."""
         return self._beside.submit(self._load, model)
 
@@ -62,7 +62,7 @@ class LoadedModels:
         """A request, prepared in another thread; its model must be loaded."""
         return self._beside.submit(self.vocabulary(request.model).prepare, request, self._rules)
 
-    def _load(self, model: str) -> tuple[Engine, float]:
+    def _load(self, model: str) -> tuple[LoadedModel, float]:
         start = time.perf_counter()
         if model not in self._engines:
             loading = EngineStatus("loading", model)
@@ -71,7 +71,7 @@ class LoadedModels:
                 files = self._registry.locate(model, on_progress=self._tell_download)
                 if self._loop.status.state == "downloading":
                     self._loop.tell_beside("load", loading)
-                engine = Engine(files, self._compiler)
+                engine = LoadedModel(files, self._compiler)
                 self._vocabularies[model] = Vocabulary(
                     engine.info, engine.tokenizer, engine.speech, engine.identity, engine.has_pool
                 )

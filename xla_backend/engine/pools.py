@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from xla_backend.engine.function_maker import FunctionMaker
     from xla_backend.grammar.automaton import Automaton
     from xla_backend.grammar.step_by_step import StepByStep
-    from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions, PoolFunctions
+    from xla_backend.model.loaded_model import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Pools:
         self._limit_bytes = limit_bytes
         self._pools: dict[str, ModelPool] = {}
 
-    def of(self, engine: Engine) -> ModelPool:
+    def of(self, engine: LoadedModel) -> ModelPool:
         name = engine.info.name
         if name not in self._pools:
             blocks = engine.functions.blocks_of_row
@@ -111,7 +111,7 @@ class _Functions:
 
     cache: FunctionCache[KeyFunctions]
     maker: FunctionMaker
-    engine: Engine
+    engine: LoadedModel
 
     def of(self, rows: int, drafts: int = 0) -> PoolFunctions | None:
         found = self.cache.peek(self.engine.info.name, self._key(drafts), rows)

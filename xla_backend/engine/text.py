@@ -42,8 +42,8 @@ from xla_backend.rows.scheduler import CHUNK_S, RowRequest
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
     from xla_backend.engine.pools import Pools
-    from xla_backend.model.engine import Engine
     from xla_backend.model.functions import PaddedFunctions, PoolFunctions
+    from xla_backend.model.loaded_model import LoadedModel
     from xla_backend.model.output import Output
 
 GRAMMAR_DRAFTS = 3
@@ -137,7 +137,7 @@ class Text:
             yield from self._run_padded(engine, wanted, served)
 
     def _served(
-        self, engine: Engine, wanted: CacheKey, choice: Choice
+        self, engine: LoadedModel, wanted: CacheKey, choice: Choice
     ) -> Generator[Awaited, Any, Served]:
         """The chosen functions; waits until they are made."""
         served = yield AwaitResult(self._functions.serve(engine, wanted, choice, self._watch.enter))
@@ -147,7 +147,7 @@ class Text:
     # --- a row of the pool ----------------------------------------------------------------------
 
     def _run_row(
-        self, engine: Engine, wanted: CacheKey, served: Served
+        self, engine: LoadedModel, wanted: CacheKey, served: Served
     ) -> Generator[Awaited, Any, None]:
         pool, prepared = self._pools.of(engine), self._prepared
         row = pool.row(
@@ -213,7 +213,7 @@ class Text:
         return asked or (GRAMMAR_DRAFTS if self._grammar else 0)
 
     def _decide(
-        self, engine: Engine, wanted: CacheKey, served: Served, deciding: Deciding
+        self, engine: LoadedModel, wanted: CacheKey, served: Served, deciding: Deciding
     ) -> Generator[Awaited, Any, None]:
         """Reads the rows of all questions, one chunk per round."""
         yield AwaitEngine()
@@ -245,7 +245,7 @@ class Text:
     # --- a padded key ---------------------------------------------------------------------------
 
     def _run_padded(
-        self, engine: Engine, wanted: CacheKey, served: Served
+        self, engine: LoadedModel, wanted: CacheKey, served: Served
     ) -> Generator[Awaited, Any, None]:
         yield AwaitEngine()  # waits behind the requests that have begun
         if not self._begins():
@@ -281,7 +281,9 @@ class Text:
 
     # --- the text -------------------------------------------------------------------------------
 
-    def _write(self, token_ids: list[int], engine: Engine, output: Callable[[], Output]) -> bool:
+    def _write(
+        self, token_ids: list[int], engine: LoadedModel, output: Callable[[], Output]
+    ) -> bool:
         """Hands out the text of new tokens; returns whether the text goes on."""
         options = self._prepared.options
         self._known += len(token_ids)
@@ -299,7 +301,7 @@ class Text:
 
     def _result(
         self,
-        engine: Engine,
+        engine: LoadedModel,
         wanted: CacheKey,
         served: Served,
         tokens: tuple[Token, ...],

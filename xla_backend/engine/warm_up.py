@@ -18,8 +18,8 @@ from xla_backend.rows.scheduler import MAX_ROWS, ROW_COUNTS
 
 if TYPE_CHECKING:
     from xla_backend.compilation.function_cache import Slot
-    from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
+    from xla_backend.model.loaded_model import LoadedModel
 
 WARM_ROW_COUNTS = (1, MAX_ROWS, *ROW_COUNTS[1:-1])
 """The order in which a pool's functions are made: those for the most rows serve any number."""
@@ -37,7 +37,7 @@ class WarmUp:
 
     def now(
         self,
-        engine: Engine,
+        engine: LoadedModel,
         keys: Iterable[CacheKey],
         on_progress: Callable[[CacheKey, CacheOutcome, float], None] | None,
         rows: int,
@@ -57,13 +57,13 @@ class WarmUp:
                 on_progress(key, outcome, time.perf_counter() - start)
         self._history.save()
 
-    def queue(self, engine: Engine, keys: Iterable[CacheKey]) -> None:
+    def queue(self, engine: LoadedModel, keys: Iterable[CacheKey]) -> None:
         """Queues keys to be compiled in the background, a pool's for all numbers of rows."""
         for key in keys:
             for rows in WARM_ROW_COUNTS if key.is_pooled and not key.variants else (1,):
                 self._maker.later(engine, key, rows)
 
-    def at_start(self, engine: Engine, first: Iterable[CacheKey]) -> None:
+    def at_start(self, engine: LoadedModel, first: Iterable[CacheKey]) -> None:
         """Makes some keys in the background, then the most used ones."""
         used = self._history.most_used(engine.info.name)[:START_KEYS]
         self.queue(engine, dict.fromkeys([*first, *used]))

@@ -16,9 +16,9 @@ import tensorflow as tf
 from xla_backend.inspection.inspection import FunctionInside
 from xla_backend.inspection.measurement import WayOfALayer
 from xla_backend.interface.buckets import CacheKey
-from xla_backend.matmul.matrix import Matrix
-from xla_backend.model.engine import Engine
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families.experts import Experts
+from xla_backend.model.loaded_model import LoadedModel
 
 CALLS = 15
 _NOT_RUN = {"Placeholder", "Const", "NoOp", "Identity", "ReadVariableOp"}
@@ -27,7 +27,7 @@ _VIEWS = {"Reshape", "ExpandDims", "Squeeze", "Shape"}
 
 
 def compare(
-    engine: Engine, key: CacheKey, decode: FunctionInside, kernel_s: Mapping[str, float]
+    loaded: LoadedModel, key: CacheKey, decode: FunctionInside, kernel_s: Mapping[str, float]
 ) -> dict[str, WayOfALayer]:
     """The second layer of a step in three ways; empty for a family whose layers cannot be called,
     or with experts, which are too many to become plain matrices.
@@ -35,7 +35,7 @@ def compare(
     For the first two ways, the difference between a step with two layers and one with one; for XLA,
     the measured kernels of that layer.
     """
-    model: Any = engine.functions.decoder.model
+    model: Any = loaded.functions.decoder.model
     layers = getattr(model, "layers", ())[:2]
     if len(layers) < 2 or any(isinstance(part, Experts) for layer in layers for part in layer):
         return {}

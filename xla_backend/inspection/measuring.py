@@ -35,9 +35,9 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.model import sampling
 from xla_backend.model.decoding import State
-from xla_backend.model.engine import Engine
 from xla_backend.model.families.model import Model
 from xla_backend.model.functions import KeyFunctions, PaddedFunctions
+from xla_backend.model.loaded_model import LoadedModel
 
 READ_BYTES = 256 * 2**20
 """Larger than any cache."""
@@ -69,9 +69,9 @@ def measure(
     start = time.perf_counter()
     store = Store(folder)
     _, inside = reading.read(store, identity, key)
-    engine = Engine(registry.locate(model), Compiler(store))
-    functions = engine.functions.build(key, lambda step: None).function
-    run = _Run(engine.functions.decoder.model, functions, key)
+    loaded = LoadedModel(registry.locate(model), Compiler(store))
+    functions = loaded.functions.build(key, lambda step: None).function
+    run = _Run(loaded.functions.decoder.model, functions, key)
     run.token_s()  # first runs take longer
     before = run.token_s()
     with tempfile.TemporaryDirectory() as profile:
@@ -93,10 +93,10 @@ def measure(
         kernel_s=kernel_s,
         prefill_s=run.prefill_s,
         limits=machine_limits(folder),
-        ways=layer_ways.compare(engine, key, inside, kernel_s),
+        ways=layer_ways.compare(loaded, key, inside, kernel_s),
         load=os.getloadavg()[0],
         took_s=time.perf_counter() - start,
-        matrices=engine.info.matrices,
+        matrices=loaded.info.matrices,
     )
 
 

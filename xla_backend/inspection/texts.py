@@ -20,8 +20,8 @@ from xla_backend.inspection.layer_ways import shortened
 from xla_backend.inspection.passes import Pass, read
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.model.engine import Engine
 from xla_backend.model.functions import FunctionBuilder
+from xla_backend.model.loaded_model import LoadedModel
 
 # The origins of operations. Netron reads StableHLO, but not all forms of these.
 _LOCATIONS = re.compile(rb'^#loc.*\n| loc\((?:#loc\d*|fused\[[^\]]*\]|"[^"]*")\)', re.MULTILINE)
@@ -41,8 +41,8 @@ def write(folder: Path, model: str, registry: Registry, key: CacheKey) -> None:
     Raises:
         ModelUnavailable: the model cannot be loaded.
     """
-    engine = Engine(registry.locate(model), Compiler(None))
-    for name, (function, arguments) in engine.functions.examples(key).items():
+    loaded = LoadedModel(registry.locate(model), Compiler(None))
+    for name, (function, arguments) in loaded.functions.examples(key).items():
         tell = _teller(function, arguments)
         for stage, ending in STAGES.items():
             text = tell(stage)
@@ -59,15 +59,15 @@ def passes(folder: Path, model: str, registry: Registry, key: CacheKey) -> list[
         InvalidRequest: its family's layers cannot be called alone.
         ModelUnavailable: the model cannot be loaded.
     """
-    engine = Engine(registry.locate(model), Compiler(None))
-    decoder = engine.functions.decoder
+    loaded = LoadedModel(registry.locate(model), Compiler(None))
+    decoder = loaded.functions.decoder
     layers = getattr(decoder.model, "layers", ())[:1]
     if not layers:
         raise InvalidRequest(
             f"One layer of {model} cannot be compiled alone: choose a model without an encoder."
         )
     short = dataclasses.replace(decoder, model=shortened(decoder.model, layers))
-    builder = FunctionBuilder(short, None, engine.identity, Compiler(None))
+    builder = FunctionBuilder(short, None, loaded.identity, Compiler(None))
     _teller(*builder.examples(key)["decode"])("optimized_hlo")
     return read(folder)
 

@@ -20,11 +20,11 @@ from xla_backend.compilation import naming
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.compilation.function_cache import Built
 from xla_backend.compilation.traced_function import TracedFunction
-from xla_backend.grammar import calls
 from xla_backend.interface.buckets import CHUNK_SIZES, CacheKey, chunk_rows
 from xla_backend.interface.options import MAX_DRAFTS, GenerationOptions
 from xla_backend.interface.results import CacheOutcome
-from xla_backend.matmul.tiles import BLOCK
+from xla_backend.kernels import grammar
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model import sampling
 from xla_backend.model.decoding import Decoder, State, only_if
 from xla_backend.model.families.model import Prefilled
@@ -270,7 +270,7 @@ class FunctionBuilder:
                 *sampling.specs(rows, size),
                 tf.TensorSpec([rows, size], tf.bool),
                 tf.TensorSpec([rows, size], tf.float32),
-                tf.TensorSpec([rows, calls.FIELDS], tf.int64),
+                tf.TensorSpec([rows, grammar.FIELDS], tf.int64),
                 tf.TensorSpec([rows, self.blocks_of_row + 1], tf.int64),
                 tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
             ],
@@ -339,7 +339,7 @@ class FunctionBuilder:
         options = sampling.pack([GenerationOptions()] * rows, size)
         if key.is_pooled:
             seen, logits = tf.zeros([rows, size], tf.bool), tf.zeros([rows, size])
-            grammars = tf.zeros([rows, calls.FIELDS], tf.int64)
+            grammars = tf.zeros([rows, grammar.FIELDS], tf.int64)
             blocks = tf.zeros([rows, self.blocks_of_row + 1], tf.int64)
             state = self._pool_of(key).initial_state(rows)
             # Rows that start from given logits do not run the model.

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from xla_backend.attention.attention import only_tokens
-from xla_backend.grammar import calls
+from xla_backend.interface.options import MAX_DRAFTS
+from xla_backend.kernels.graph import grammar_operations
+from xla_backend.kernels.graph.kv_operations import only_tokens
 from xla_backend.model import output, prompt_lookup, sampling
 from xla_backend.model.families.blocks import dynamic_update_slice, row
 from xla_backend.model.families.model import PooledModel
@@ -142,7 +143,7 @@ class PoolDecoder:
             reals, integers, logit_bias, is_end: the options, from `sampling.pack`.
             seen: `[R, V]` bool, tokens that the repetition penalty counts as repeated.
             logits: `[R, V]`, of the next token of rows that have them.
-            grammars: `[R, FIELDS]` int64, the rows' grammars; see `grammar.calls`.
+            grammars: `[R, FIELDS]` int64, the rows' grammars; see `kernels.grammar`.
             blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come, and of
                 their states.
             state: of the rows.
@@ -196,8 +197,8 @@ class PoolDecoder:
             state.counts,
             state.generated,
             given.controls,
-            lambda scores: calls.allowed(scores, state.grammar, given.grammars),
-            calls.are_given(given.grammars),
+            lambda scores: grammar_operations.allowed(scores, state.grammar, given.grammars),
+            grammar_operations.are_given(given.grammars),
         )
         generated = state.generated + tf.cast(~state.done, tf.int32)
         after = state._replace(
@@ -208,7 +209,7 @@ class PoolDecoder:
             | sampling.are_ends(token, given.controls)
             | (generated >= given.controls.token_limit),
             counts=counts,
-            grammar=calls.advanced(state.grammar, token, given.grammars),
+            grammar=grammar_operations.advanced(state.grammar, token, given.grammars),
         )
         return after, records
 
@@ -228,7 +229,8 @@ class PoolDecoder:
         length = state.lengths[0]
         drafts = prompt_lookup.find(_lookup(state), drafts_count)
         # Drafts of a grammar take precedence over earlier occurrences.
-        by_grammar = calls.drafts(state.grammar, given.grammars)[0, :drafts_count]
+        by_grammar = grammar_operations.drafts(state.grammar, given.grammars, MAX_DRAFTS)
+        by_grammar = by_grammar[0, :drafts_count]
         count = tf.reduce_sum(tf.cast(by_grammar >= 0, tf.int32))
         drafted = tf.where(count > 0, tf.maximum(by_grammar, 0), drafts.tokens)
 

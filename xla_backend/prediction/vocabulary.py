@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.prompts import check_length, check_options, check_prompt
 from xla_backend.checkpoints.speech_input import (
@@ -31,7 +32,7 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import CacheEntry, ModelInfo, Past, Prediction
-from xla_backend.matmul import kinds, machine_code
+from xla_backend.kernels import machine_code
 from xla_backend.prediction.prediction import RowWork, keys_of, predict
 from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.prediction.questions import question_tokens

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from xla_backend.compilation.startup import OFF_WORDS
+
 DEFAULT_LIMIT = "60%"
 """Memory of the engine's process. The rest is for the page, the system's file cache, and the moment
 in which an old and a new engine run at once."""
@@ -89,7 +91,7 @@ def limit_from(text: str, of: int | None) -> int | None:
         ValueError: it cannot be parsed; the message says what can.
     """
     text = text.strip()
-    if text.lower() == "off":
+    if text.lower() in OFF_WORDS:
         return None
     found = _AMOUNT.fullmatch(text)
     if found is None or not float(found[1]):

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.grammar import calls
 from xla_backend.grammar.automaton import START, Automaton
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import chunk_rows, chunk_size
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.matmul.tiles import BLOCK
+from xla_backend.kernels import grammar
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model import output, sampling
 from xla_backend.model.functions import PoolFunctions
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
@@ -392,7 +392,7 @@ class Pool:
         self._options = sampling.pack(options, size, self._eos_token_ids)
         self._seen = tf.constant(seen)
         grammars = [row.grammar for row in rows] + [None] * (empty - len(rows))
-        self._grammars = tf.constant([*map(calls.fields, grammars)], tf.int64)
+        self._grammars = tf.constant([*map(grammar.fields, grammars)], tf.int64)
         lookup: Any = ()
         if functions.drafts:
             assert isinstance(functions.state.lookup, Lookup), "only with drafts"

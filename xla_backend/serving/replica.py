@@ -27,9 +27,19 @@ from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.process.backend_process import BackendProcess
 from xla_backend.process.child import ProcessStream
 
-Reply = str | TranscribedWindow | GenerationResult | BackendError | None
+
+@dataclasses.dataclass(frozen=True)
+class Starting:
+    """The reply of a replica whose engine is being replaced: another one may take the request."""
+
+    replica: str
+
+
+Reply = str | TranscribedWindow | GenerationResult | BackendError | Starting | None
 """None when a replica has accepted the request, then chunks, then the result or an error: as a
 value, because Serve would log an exception as a fault of the replica."""
+CHECK_S = 0.2
+"""How often a request without a first reply looks whether its engine is being replaced."""
 STREAMS = 200
 """Bound on streams read at once, each in a thread: more than Serve sends."""
 
@@ -74,23 +84,36 @@ class Replica:
         self._process.wait_ready()
 
     async def run(
-        self, request: Prepared | TextRequest | SpeechRequest, sound: bytes = b""
+        self,
+        request: Prepared | TextRequest | SpeechRequest,
+        sound: bytes = b"",
+        waits: bool = True,
     ) -> AsyncIterator[Reply]:
         """Runs a request; a client that leaves cancels it, which stops the engine's work.
 
         Args:
             request: the request.
             sound: the bytes of the recording's file, whose path is on the ingress's machine.
+            waits: whether it may wait for an engine that is being replaced.
         """
         yield None
         await self.register(request.model)
         try:
             with _submitted(self._process, request, sound) as stream:
+                first = asyncio.ensure_future(self._wait(next, stream, None))
                 try:
-                    while (chunk := await self._wait(next, stream, None)) is not None:
+                    while not (waits or first.done()):
+                        if self._process.status.state == "starting":
+                            yield Starting(serve.get_replica_context().replica_id.unique_id)
+                            return
+                        await asyncio.wait([first], timeout=CHECK_S)
+                    chunk = await first
+                    while chunk is not None:
                         yield chunk
+                        chunk = await self._wait(next, stream, None)
                     yield stream.result or EngineStopped("The request was stopped before it began.")
                 finally:
+                    first.cancel()
                     stream.stop()  # not closed, which would not wake the thread that waits for it
         except BackendError as error:
             yield error

@@ -1,13 +1,14 @@
 """`Replicas`: the replicas as one engine that answers the API's requests.
 
-Knows Ray Serve's handle, and what happens to a request whose replica dies. Must not know what runs
-in a replica. Its methods block, so they are called from threads.
+Knows Ray Serve's handle, and what happens to a request whose replica dies or whose engine is being
+replaced. Must not know what runs in a replica. Its methods block, so they are called from threads.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +24,8 @@ from xla_backend.interface.results import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.serving.replica import Starting
+from xla_backend.serving.router import avoid
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -69,45 +72,69 @@ class Replicas:
 
     def _vocabulary(self, model: str) -> Vocabulary:
         if model not in self._vocabularies:
-            handle = self._handle.options(multiplexed_model_id=model)
             try:
-                self._vocabularies[model] = handle.vocabulary.remote(model).result()
+                found = self._call("vocabulary", model, multiplexed_model_id=model).result()
             except (RayError, RayServeException) as error:
                 raise EngineStopped(REPLICA_DIED) from error
+            self._vocabularies[model] = found
         return self._vocabularies[model]
 
     def _send(
         self, request: Prepared | TextRequest | SpeechRequest, session: str = "", sound: bytes = b""
     ) -> ReplicaStream[Any, Any]:
-        handle = self._handle.options(
-            stream=True, multiplexed_model_id=request.model, session_id=session
-        )
-        return ReplicaStream(handle.run.remote(request, sound))
+        options = {"stream": True, "multiplexed_model_id": request.model, "session_id": session}
+        return ReplicaStream(lambda waits: self._call("run", request, sound, waits, **options))
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Calls a replica, in a context of its own.
+
+        In the context of a caller's HTTP request, Ray Serve would take its id for the call's, and
+        its router keeps one pending call for each id: of several choices all but one would hang.
+        """
+        handle = getattr(self._handle.options(**options), method)
+        return Context().run(handle.remote, *arguments)
 
 
 class ReplicaStream(AnyStream[Chunk, Result]):
     """The stream of one request to a replica."""
 
-    def __init__(self, response: Any) -> None:
-        """`response` is Ray Serve's, which yields each `replica.Reply`."""
+    def __init__(self, send: Callable[[bool], Any]) -> None:
+        """`send` sends the request, and says whether it may wait for an engine that is starting;
+        its response yields each `replica.Reply`."""
         self.result: Result | None = None
-        self._response = response
+        self._send = send
+        self._is_stopped = False
+        self._response = send(False)
 
     def __iter__(self) -> Iterator[Chunk]:
         sent, waited_s = time.perf_counter(), 0.0
+        starting: set[str] = set()
         try:
-            for reply in self._response:
-                if reply is None:  # the replica has accepted the request
-                    waited_s = time.perf_counter() - sent
-                elif isinstance(reply, BackendError):
-                    raise reply
-                elif isinstance(reply, GenerationResult):
-                    self.result = cast("Result", reply.after_waiting(waited_s))
-                else:
-                    yield reply
+            while True:
+                refusal: Starting | None = None
+                for reply in self._response:
+                    if reply is None:  # the replica has accepted the request
+                        waited_s = time.perf_counter() - sent
+                    elif isinstance(reply, Starting):
+                        refusal = reply
+                    elif isinstance(reply, BackendError):
+                        raise reply
+                    elif isinstance(reply, GenerationResult):
+                        self.result = cast("Result", reply.after_waiting(waited_s))
+                    else:
+                        yield reply
+                if refusal is None or self._is_stopped:
+                    return
+                avoid(refusal.replica)
+                # A replica that is chosen again is the only one, or all are starting.
+                self._response = self._send(refusal.replica in starting)
+                starting.add(refusal.replica)
+                if self._is_stopped:
+                    self._response.cancel()
         except (RayError, RayServeException) as error:
             raise EngineStopped(REPLICA_DIED) from error
 
     def stop(self) -> None:
         """Cancels the request, without a result."""
+        self._is_stopped = True
         self._response.cancel()

@@ -9,7 +9,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from xla_backend.matmul import kinds
+from xla_backend.checkpoints import kinds
 from xla_backend.process import memory
 from xla_backend.rows.scheduler import MAX_ROWS
 

@@ -17,8 +17,8 @@ from playground.context.runs import TextRun
 from playground.context.runs_together import Member, RunsTogether
 from playground.tabs.batch.prompts import prompts_in
 from playground.tabs.batch.runs import checked
-from playground.ui.families import model_name
 from playground.ui.quantities import as_shown
+from playground.ui.wording import model_name
 from xla_backend import GenerationOptions, GenerationResult, InvalidRequest, Prompt
 from xla_backend.rows.scheduler import MAX_ROWS
 
@@ -79,6 +79,7 @@ class Crowd(RunsTogether):
 
     Attributes:
         asked: what they ask: model, prompts and options.
+        compared: this crowd and, where there is one, that of the other kind.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Crowd(RunsTogether):
         ]
         super().__init__([Member(run, said) for said, run in runs], apart_s)
         self.asked = model, tuple(prompts), options
+        self.compared: tuple[Crowd, ...] = (self,)
 
     def summary(self) -> Summary | None:
         """The figures; None unless every request has its whole text."""

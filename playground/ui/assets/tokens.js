@@ -18,7 +18,8 @@ const show = (token) => {
     part("detail").textContent = token.dataset.detail;
     const list = popover.querySelector("ol");
     list.replaceChildren();
-    for (const [text, share, width, style] of JSON.parse(token.dataset.topLogprobs)) {
+    for (const line of token.dataset.topLogprobs.split("\n")) {
+      const [text, share, width, style] = line.split("\t");
       const row = add(list, "li", style, "");
       add(row, "bdi", "", text);
       add(add(row, "span", "bar", ""), "i", "", "").style.width = width + "%";

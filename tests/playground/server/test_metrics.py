@@ -39,15 +39,20 @@ def total(samples: Samples, name: str, **labels: str) -> float:
     )
 
 
-def finished(kind: str = "result", value: Any = None, prompt: Prompt = "Once") -> FinishedRequest:
-    asked = Request(0, "generate", TextRequest("gpt2-stories", prompt))
+def finished(
+    kind: str = "result",
+    value: Any = None,
+    prompt: Prompt = "Once",
+    model: str = "gpt2-stories",
+) -> FinishedRequest:
+    asked = Request(0, "generate", TextRequest(model, prompt))
     return FinishedRequest(asked, kind, value, wall_s=0.5, ahead=0)
 
 
 @pytest.fixture
 def samples() -> Samples:
     metrics = Metrics()
-    for each in (
+    requests = (
         finished(value=miss()),
         finished(value=result(), prompt=question("Where?")),
         finished(value=result(cut_tokens=2), prompt=TokenIds((1, 2))),
@@ -60,9 +65,10 @@ def samples() -> Samples:
             0.2,
             0,
         ),
-    ):
-        metrics.observe(each)
+    )
     with api_page(metrics=metrics) as page:
+        for each in requests:
+            metrics.observe(each)
         answer = httpx.get(f"{page.url}/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     return read(answer.text)
@@ -105,6 +111,24 @@ def test_requests_times_tokens_and_the_engine_are_told(samples: Samples) -> None
     assert asked <= reported
     places = [tuple(panel["gridPos"][side] for side in "xy") for panel in board["panels"]]
     assert len(set(places)) == len(places)
+
+
+def test_names_that_callers_invent_are_one_label() -> None:
+    metrics = Metrics()
+    sizes = []
+    with api_page(metrics=metrics) as page:
+        for number in range(400):
+            for model in ("gpt2-stories", f"invented-{number}"):
+                metrics.observe(finished("error", InvalidRequest("no"), model=model))
+            if number in (0, 399):
+                sizes.append(len(httpx.get(f"{page.url}/metrics").text))
+        samples = read(httpx.get(f"{page.url}/metrics").text)
+    assert sizes[1] - sizes[0] < 1000
+    duration = "gen_ai_server_request_duration_seconds_count"
+    assert {
+        name: total(samples, duration, gen_ai_request_model=name)
+        for name in ("gpt2-stories", "unknown", "invented-0")
+    } == {"gpt2-stories": 400, "unknown": 400, "invented-0": 0}
 
 
 def test_it_is_not_there_by_default_and_not_without_the_password() -> None:

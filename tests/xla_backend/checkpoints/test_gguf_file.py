@@ -15,7 +15,7 @@ from tests.checkpoints import gpt2
 from xla_backend.checkpoints.formats import gguf_model, gguf_tokenizer
 from xla_backend.checkpoints.formats.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
-from xla_backend.matmul.blocks import FORMATS, Blocks
+from xla_backend.kernels.matmul.blocks import FORMATS, Blocks
 
 QUANTIZED = (Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0)
 READ_ONLY = (Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, Kind.IQ4_XS)

@@ -191,7 +191,8 @@ def test_where_the_store_s_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert open_store(tmp_path / "given").root == tmp_path / "given"
     assert open_store().root == tmp_path / "by variable"
-    assert open_store("off") is None
+    for word in ("off", "0", "No", "disabled"):
+        assert open_store(word) is None
     monkeypatch.setenv("XLA_BACKEND_STORE", "off")
     assert open_store() is None
     monkeypatch.delenv("XLA_BACKEND_STORE")

@@ -1,6 +1,6 @@
 """A `Backend` whose models are fakes: everything of the engine but XLA, with gates for its steps.
 
-Knows what `text`, `transcription` and `function_maker` ask of an `Engine` of `model.engine`. Its
+Knows what `text`, `transcription` and `function_maker` need of a `LoadedModel`. Its
 tokens are characters, and its texts those of `fake_functions.text_alone`, on padded keys and in the
 pool. Must not know what is tested.
 """
@@ -34,9 +34,9 @@ from xla_backend.engine import loaded_models
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.results import ModelInfo
-from xla_backend.matmul.tiles import BLOCK
-from xla_backend.model.engine import Engine
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model.functions import PaddedFunctions
+from xla_backend.model.loaded_model import LoadedModel
 from xla_backend.model.output import Output
 
 BLOCKS_OF_ROW = 32
@@ -217,12 +217,12 @@ class FakeBuilder:
 
 
 class FakeModel:
-    """See `Engine`. A speech model's input is real."""
+    """See `LoadedModel`. A speech model's input is real."""
 
     tokenizer = FakeTokenizer()
     kv_bytes = BLOCK_BYTES, 0
-    tokens = Engine.tokens
-    is_end = Engine.is_end
+    tokens = LoadedModel.tokens
+    is_end = LoadedModel.is_end
     eos_token_ids = (END,)
 
     def __init__(self, files: ModelFiles, steps: Steps, store: Store | None) -> None:
@@ -283,7 +283,7 @@ def fake_models(steps: Steps, store: Path | str = "off") -> Iterator[None]:
     """Within it, models that are loaded are fakes; their weights nobody reads."""
     kept = None if store == "off" else Store(Path(store))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loaded_models, "Engine", lambda files, _: FakeModel(files, steps, kept))
+        patch.setattr(loaded_models, "LoadedModel", lambda files, _: FakeModel(files, steps, kept))
         yield
         steps.open_all()
 

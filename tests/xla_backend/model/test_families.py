@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 
 from tests import checkpoints
+from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.weights import read_config, read_stored
 from xla_backend.compilation.store import Store
-from xla_backend.matmul import kinds, matrix
+from xla_backend.kernels.graph import matrix
 from xla_backend.model import families, saved_weights
 from xla_backend.model.families.blocks import WeightReader
 

@@ -18,7 +18,7 @@ from tests.oracle import load_oracle
 from tests.xla_backend.model.parity import NEW_TOKENS, DecoderOnlyPair, Pair
 from xla_backend import Backend, BucketRules
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, DEFAULT_MODEL
-from xla_backend.matmul.matrix import SMALL
+from xla_backend.kernels.graph.matrix import SMALL
 from xla_backend.model.families import blocks
 
 # Each number of beams takes a compiled function more for each padded length: 8 beams, which the

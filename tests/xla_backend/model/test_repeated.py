@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.matmul.matrix import Matrix
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families.blocks import Linear, Norm, Repeated
 
 WIDTH = 6

@@ -15,8 +15,8 @@ from xla_backend.checkpoints.models import ModelFiles, Registry
 from xla_backend.compilation import store as store_module
 from xla_backend.compilation.store import Store
 from xla_backend.interface.results import CacheOutcome
-from xla_backend.matmul import matrix
-from xla_backend.model import engine, saved_weights
+from xla_backend.kernels.graph import matrix
+from xla_backend.model import loaded_model, saved_weights
 
 ARRAYS = {
     "large": np.arange(3 * 2**19, dtype=np.float32).reshape(3, -1),
@@ -138,5 +138,5 @@ def test_a_second_start_writes_the_same_and_reads_no_checkpoint(
 
     tokens, cache = written()
     assert cache is CacheOutcome.MISS
-    monkeypatch.setattr(engine, "_read", None)
+    monkeypatch.setattr(loaded_model, "_read", None)
     assert written() == (tokens, CacheOutcome.DISK)

@@ -13,8 +13,8 @@ from tests import checkpoints
 from xla_backend import Backend, GenerationOptions, GenerationResult
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
 from xla_backend.interface.results import CacheOutcome
-from xla_backend.matmul import matrix
-from xla_backend.matmul.blocks import GROUP, rounded
+from xla_backend.kernels.graph import matrix
+from xla_backend.kernels.matmul.blocks import GROUP, rounded
 
 MODELS: dict[str, Callable[[Path], Path]] = {
     "gpt2": lambda folder: checkpoints.gpt2(folder, n_embd=64),

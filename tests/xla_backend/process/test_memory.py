@@ -36,6 +36,7 @@ KIB_OF_MACHINE = 16 * 1024 * 1024
         ("100 %", 4 * GB),
         ("250%", 4 * GB),
         ("off", None),
+        ("disabled", None),
         (" OFF ", None),
     ],
 )

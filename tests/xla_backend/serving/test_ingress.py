@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 from ray.exceptions import RayError
+from ray.serve._private.default_impl import get_request_metadata
+from ray.serve._private.handle_options import DynamicHandleOptions
+from ray.serve.context import _set_request_context
 from starlette.testclient import TestClient
 
 from tests.playground.fake_backend import FakeBackend
@@ -18,7 +22,9 @@ from tests.playground.samples import result, transcription
 from xla_backend import InvalidRequest, Message, ModelInfo
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
 from xla_backend.prediction.vocabulary import Vocabulary
+from xla_backend.serving import router
 from xla_backend.serving.ingress import ServiceHost, create_app
+from xla_backend.serving.replica import Starting
 from xla_backend.serving.replicas import Replicas
 
 CHAT = {"model": "gpt2-stories", "messages": [{"role": "user", "content": "Hello"}]}
@@ -34,6 +40,8 @@ class Handle:
     replies: list[Any] = field(default_factory=lambda: [None, " there", " was", " a", result()])
     chosen: dict[str, Any] = field(default_factory=dict)
     sent: tuple[Any, ...] = ()
+    ids: list[str] = field(default_factory=list)  # Ray Serve's of each request
+    starting: list[str] = field(default_factory=list)  # replicas whose engines start, as chosen
     called: str = ""
 
     def options(self, **chosen: Any) -> Handle:
@@ -48,6 +56,12 @@ class Handle:
         if self.called == "vocabulary":
             return Response([VOCABULARY])
         self.sent = arguments
+        of_handle = SimpleNamespace(_source=None, _run_router_in_separate_loop=True)
+        made = get_request_metadata(of_handle, DynamicHandleOptions())
+        self.ids.append(made.internal_request_id)
+        is_waited_for = arguments[2]
+        if self.starting and not is_waited_for:
+            return Response([Starting(self.starting.pop(0))])
         return Response(self.replies)
 
 
@@ -71,7 +85,8 @@ class Response:
 
 
 @pytest.fixture
-def handle() -> Handle:
+def handle(monkeypatch: pytest.MonkeyPatch) -> Handle:
+    monkeypatch.setattr(router, "_avoided_until", {})
     return Handle()
 
 
@@ -88,7 +103,7 @@ def test_an_answer_or_stream_is_what_a_replica_gave(client: TestClient, handle: 
     assert answer.json()["choices"][0]["message"]["content"] == result().text
     assert answer.json()["system_fingerprint"].startswith("fp_")
     assert answer.headers["x-request-id"]
-    prepared, _ = handle.sent
+    prepared, *_ = handle.sent
     assert prepared.request.prompt == (Message("user", "Hello"),)
     assert prepared.token_ids and prepared.may_reuse
 
@@ -112,6 +127,41 @@ def test_requests_are_routed_by_model_and_salt(client: TestClient, handle: Handl
     assert len({one, other, none["session_id"], ""}) == 4
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "calls"),
+    [
+        ("/v1/chat/completions", CHAT | {"n": 8}, 8),
+        ("/v1/completions", {"model": "gpt2-stories", "prompt": ["a", "b"], "n": 2}, 4),
+    ],
+)
+def test_each_call_has_an_id_of_its_own(
+    handle: Handle, path: str, body: dict[str, Any], calls: int
+) -> None:
+    """Ray Serve's router keeps one pending call for each id: of n choices all but one hung."""
+    app = create_app(ServiceHost(Replicas(handle), ("gpt2-stories",), ""))
+
+    async def as_served(scope: Any, receive: Any, send: Any) -> None:
+        _set_request_context(_internal_request_id="of the HTTP request")  # as a replica does
+        await app(scope, receive, send)
+
+    answer = TestClient(as_served).post(path, json=body)
+    assert len(answer.json()["choices"]) == calls
+    assert len({*handle.ids}) == len(handle.ids) == calls
+
+
+@pytest.mark.parametrize(
+    ("starting", "sent"),
+    [([], 1), (["one"], 2), (["one", "two"], 3), (["one", "two", "one"], 4), (["one", "one"], 3)],
+)
+def test_a_request_goes_to_a_replica_whose_engine_is_there_or_waits(
+    client: TestClient, handle: Handle, starting: list[str], sent: int
+) -> None:
+    handle.starting = starting
+    answer = client.post("/v1/chat/completions", json=CHAT)
+    assert answer.json()["choices"][0]["message"]["content"] == result().text
+    assert len(handle.ids) == sent
+
+
 def test_a_recording_s_bytes_travel(client: TestClient, handle: Handle) -> None:
     handle.replies = [None, transcription()]
     sound = Path(__file__).read_bytes()
@@ -119,7 +169,7 @@ def test_a_recording_s_bytes_travel(client: TestClient, handle: Handle) -> None:
         "/v1/audio/transcriptions", data={"model": "whisper-commands"}, files={"file": sound}
     )
     assert answer.json()["text"] == transcription().text
-    asked, travelled = handle.sent
+    asked, travelled, _ = handle.sent
     assert (asked.model, travelled) == ("whisper-commands", sound)
 
 

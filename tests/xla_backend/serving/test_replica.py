@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.playground.samples import result
 from xla_backend import EngineStatus, EngineStopped, GenerationOptions, InvalidRequest
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.serving import replica as replicas
-from xla_backend.serving.replica import Replica
+from xla_backend.serving.replica import Replica, Starting
 
 OPTIONS = GenerationOptions()
 
@@ -51,6 +52,7 @@ class Process:
         self.status = EngineStatus("ready")
         self.error: Exception | None = None
         self.is_endless = False
+        self.is_silent = False
         self.asked: list[Any] = []
         self.heard = b""
         self.streams: list[Stream] = []
@@ -65,7 +67,9 @@ class Process:
 
     def submit(self, request: Any) -> Stream:
         self.asked.append(request)
-        self.streams.append(Stream([" there", " was"], self.error, self.is_endless))
+        words = [] if self.is_silent else [" there", " was"]
+        is_endless = self.is_endless or self.is_silent
+        self.streams.append(Stream(words, self.error, is_endless))
         return self.streams[-1]
 
     def submit_speech(self, request: SpeechRequest) -> Stream:
@@ -122,6 +126,29 @@ def test_a_request_is_answered_or_refused(replica: PlainReplica, process: Proces
     process.error = error = InvalidRequest("Too long.")
     replies = asyncio.run(all_of(replica.run(TextRequest("t5-stories", "Once"))))
     assert replies == [None, " there", " was", error]
+
+
+def test_while_the_engine_is_replaced_another_replica_may_answer(
+    replica: PlainReplica, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = SimpleNamespace(replica_id=SimpleNamespace(unique_id="one"))
+    monkeypatch.setattr(replicas.serve, "get_replica_context", lambda: place)
+    asked = TextRequest("gpt2-stories", "Once")
+    process.is_silent = True  # its engine was killed, and a new one will go on with the request
+
+    async def replies_of_a_killed_engine() -> list[Any]:
+        run = replica.run(asked, waits=False)
+        replies = [await anext(run)]
+        following = asyncio.ensure_future(all_of(run))
+        while not process.streams:
+            await asyncio.sleep(0)
+        process.status = EngineStatus("starting")
+        return replies + await following
+
+    assert asyncio.run(replies_of_a_killed_engine()) == [None, Starting("one")]
+    assert process.streams[0].stopped.is_set()
+    process.is_silent = False
+    assert asyncio.run(all_of(replica.run(asked, waits=True)))[-1] == result()
 
 
 def test_a_client_who_leaves_stops_the_engine(replica: PlainReplica, process: Process) -> None:

@@ -1,8 +1,10 @@
 """Which replica is asked: Ray Serve's own router, with replicas that are only names."""
 
 import asyncio
+import time
 from typing import Any
 
+import pytest
 from ray.serve._private.common import (
     DeploymentHandleSource,
     DeploymentID,
@@ -11,7 +13,8 @@ from ray.serve._private.common import (
 )
 from ray.serve.request_router import PendingRequest
 
-from xla_backend.serving.router import SessionRouter
+from xla_backend.serving import router as routers
+from xla_backend.serving.router import SessionRouter, avoid
 
 ENGINES = DeploymentID("Engines")
 
@@ -62,3 +65,19 @@ def test_a_session_goes_to_one_replica_whoever_comes_or_goes() -> None:
     assert {name for home in homes for name in home} == {"one", "two", "three"}
     fewer = [groups[0] for groups in ranked(*sessions, among=(ONE, TWO))]
     assert all(now == home for now, home in zip(fewer, homes, strict=True) if home != {"three"})
+
+
+def test_a_replica_whose_engine_starts_is_the_last_for_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routers, "_avoided_until", {})
+    requests = [{"multiplexed_model_id": "gpt2"}, {"session_id": "a"}]
+    [_, session] = before = ranked(*requests)
+    [home] = session[0]
+    avoid("one")
+    avoid(home)
+    [gpt2, session] = ranked(*requests)
+    assert "one" not in gpt2[0] and "one" in gpt2[-1]
+    assert home not in session[0] and home in session[-1]
+    monkeypatch.setattr(time, "monotonic", lambda: float("inf"))
+    assert ranked(*requests) == before

@@ -20,7 +20,7 @@ import numpy as np
 from xla_backend.checkpoints.formats import mapped
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
-from xla_backend.matmul.blocks import FORMATS, Blocks, Weights
+from xla_backend.kernels.matmul.blocks import FORMATS, Blocks, Weights
 
 SUFFIX = ".gguf"
 

@@ -29,10 +29,10 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from transformers import PretrainedConfig
 
+from xla_backend.checkpoints import kinds
 from xla_backend.interface.errors import ModelUnavailable
-from xla_backend.matmul import kinds
-from xla_backend.matmul.blocks import Blocks, Weights, rounded, stacked
-from xla_backend.matmul.matrix import Matrix, Parts, Stacked, has_product, prepared
+from xla_backend.kernels.graph.matrix import Matrices, Matrix, Stacked, has_product, prepared
+from xla_backend.kernels.matmul.blocks import Blocks, Weights, rounded, stacked
 from xla_backend.model.large_pages import LargePages
 from xla_backend.model.saved_weights import SavedWeights
 
@@ -581,14 +581,14 @@ class WeightReader:
         return Linear(matrix, self._keep(f"{label}.bias", np.concatenate(biases)))
 
     @_saved
-    def parts(self, names: Sequence[str]) -> Parts:
+    def parts(self, names: Sequence[str]) -> Matrices:
         """Matrices of one shape, of which products take one at a time."""
         stack = stacked([self._take(name) for name in names])
         whole = stack[0]
         if len(stack) > 1:  # of several formats
             whole = np.concatenate([_dequantized(part) for part in stack])
         keep = functools.partial(self._written, names[0])
-        return Parts.of(self._in_kind(whole), len(names), keep, self._in_eight_bits)
+        return Matrices.of(self._in_kind(whole), len(names), keep, self._in_eight_bits)
 
     @_saved
     def stack(self, names: Sequence[str]) -> tf.Variable:
@@ -676,7 +676,7 @@ class WeightReader:
         if isinstance(made, tf.Variable):
             return {"name": next(x for x, own in self.variables.items() if own is made)}
         if isinstance(made, tuple):
-            fields = made if isinstance(made, Linear | Matrix | Parts) else made[0]
+            fields = made if isinstance(made, Linear | Matrix | Matrices) else made[0]
             return [type(made).__name__, *map(self._described, fields)]
         return made
 
@@ -695,13 +695,13 @@ class WeightReader:
             return Linear(*fields)
         if kind == "Matrix":
             return prepared(Matrix(*fields), self._in_eight_bits)
-        return prepared(Parts(*fields), self._in_eight_bits)
+        return prepared(Matrices(*fields), self._in_eight_bits)
 
 
 def _formats(described: Any) -> Iterator[tuple[str, str]]:
     """The variable and the format of each matrix in a nest as JSON."""
     if isinstance(described, list):
-        if described[0] in ("Matrix", "Parts"):
+        if described[0] in ("Matrix", "Matrices"):
             yield described[1]["name"], described[2] or "float32"
         else:
             for each in described:

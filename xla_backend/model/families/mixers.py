@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from xla_backend.attention import attention, earlier, recurrence
-from xla_backend.attention.recurrence import Heads
-from xla_backend.matmul import handler
+from xla_backend.kernels import registration
+from xla_backend.kernels.attention import attention, earlier
+from xla_backend.kernels.attention.recurrence import Heads
+from xla_backend.kernels.graph import kv_operations
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, Norm
 
@@ -59,7 +60,10 @@ class Mixer(Protocol):
         of_layer: tf.Tensor,
         source: Any,
     ) -> tuple[tf.Tensor, Any]:
-        """Runs any tokens, `[T, E]`, see `attention.attend`; also returns other layers' source."""
+        """Runs any tokens, `[T, E]`, see `kv_operations.attend`.
+
+        Also returns other layers' source.
+        """
 
     def step(
         self, x: tf.Tensor, rotation: Any, prompt: Any, cached: Any, visible: Any, source: Any
@@ -159,7 +163,7 @@ class Attention(NamedTuple):
         """See `Mixer.run`. What another layer wrote is written again, in its place."""
         q, own, gates = self._inputs(x, rotation)
         kv = KeysValues(*(source or map(_flat, own)))
-        attended = attention.attend(
+        attended = kv_operations.attend(
             *(_flat(q), *kv, places, memory, of_layer),
             heads=self.heads,
             kv_heads=self.kv_heads,
@@ -290,7 +294,7 @@ class Taps(NamedTuple):
         count = self.weights.shape[0] - 1
         if self.in_state:
             of_layer += tf.constant([0, 0, earlier.lines_in_state(count + 1)], tf.int64)
-        before = earlier.before(given, places, memory, of_layer, count)
+        before = kv_operations.before(given, places, memory, of_layer, count)
         return self._convolved(given, tf.split(before, count, axis=1))
 
     def step(
@@ -423,7 +427,7 @@ class DeltaRule(NamedTuple):
         return tuple(tf.split(projected, sizes, axis=-1))
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `recurrence.advance`."""
+        """See `kv_operations.advance`."""
         mixed, keys = self.activation(mixed), of.key_heads * of.keys
         q, k, v = tf.split(mixed, [keys, keys, of.total * of.values], axis=-1)
 
@@ -474,7 +478,7 @@ class Mamba(NamedTuple):
         return given, gate, step
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `recurrence.advance`."""
+        """See `kv_operations.advance`."""
         keys = of.key_heads * of.keys
         v, k, q = tf.split(self.activation(mixed), [of.total * of.values, keys, keys], axis=-1)
         step = tf.math.softplus(factors + self.step_bias)
@@ -535,8 +539,8 @@ class State(NamedTuple):
         of = self.heads
         # Padding leaves a state of zeros.
         lines = mask.without_padding(self.rule.lines(mixed, factors, of))
-        if handler.is_possible():
-            read, state = recurrence.read_all(lines, of, corrects=self.rule.corrects)
+        if registration.is_possible():
+            read, state = kv_operations.read_all(lines, of, corrects=self.rule.corrects)
         else:
             read, state = self.read_all(lines)
         if only_last:
@@ -544,7 +548,7 @@ class State(NamedTuple):
         return self._finish(read, lines, gate), Recurrent(last, state[None])
 
     def read_all(self, lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """`recurrence.read_all` by XLA alone."""
+        """`kv_operations.read_all` by XLA alone."""
         length, of = tf.shape(lines)[0], self.heads
 
         def take(
@@ -572,7 +576,7 @@ class State(NamedTuple):
         behind = of_layer + tf.constant([self.heads.row_bytes, 0, 0], tf.int64)
         mixed = self.taps.run(given, places, memory, behind)
         lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
-        read = recurrence.advance(lines, places, memory, of_layer, self.heads, corrects=corrects)
+        read = kv_operations.advance(lines, places, memory, of_layer, self.heads, corrects=corrects)
         return self._finish(read, lines, gate), ()
 
     def step(
@@ -590,9 +594,9 @@ class State(NamedTuple):
         lines, of = self.rule.lines(mixed, factors, self.heads), self.heads
         states = tf.reshape(cached.state, [-1, of.numbers])
         source = _states_before(visible, *cached.state.shape[:3:2])
-        if handler.is_possible():
+        if registration.is_possible():
             corrects = self.rule.corrects
-            state = recurrence.step(lines, prompt.state, states, source, of, corrects=corrects)
+            state = kv_operations.step(lines, prompt.state, states, source, of, corrects=corrects)
         else:
             # What comes before new tokens is in front of them.
             every, first = tf.concat([prompt.state, states], axis=0), prompt.state.shape[0]
@@ -723,7 +727,7 @@ def _own(of_beams: tf.Tensor, at: tf.Tensor, visible: tuple[tf.Tensor, tf.Tensor
 def _states_before(
     visible: tuple[tf.Tensor, tf.Tensor], batch_size: int, num_beams: int
 ) -> tf.Tensor:
-    """The `source` of `recurrence.step`, `[K * B]`, of states `[B * K, ..]`."""
+    """The `source` of `kv_operations.step`, `[K * B]`, of states `[B * K, ..]`."""
     index, bias = visible
     own, texts = tf.constant(0), tf.range(batch_size)[None]
     if num_beams > 1:

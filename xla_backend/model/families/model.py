@@ -108,7 +108,7 @@ class PooledModel(Model, Protocol):
 
         Args:
             token_ids: `[T]` int32.
-            places: `[T, 2]` int32, the row and the position of each; see `attention.attend`.
+            places: `[T, 2]` int32, the row and the position of each; see `kv_operations.attend`.
             blocks: `[R, M]` int64, the addresses of each row's blocks, and last of its state.
 
         Returns:

@@ -19,7 +19,7 @@ import tensorflow as tf
 from transformers import WhisperConfig
 
 from xla_backend.checkpoints.speech_input import SpeechPrompt
-from xla_backend.matmul.matrix import Matrix
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
@@ -31,11 +31,11 @@ from xla_backend.model.families.blocks import (
 )
 from xla_backend.model.families.model import Prefilled
 from xla_backend.model.families.stacks import (
-    Context,
     DecoderLayer,
     DecoderStack,
     EncoderLayer,
     EncoderStack,
+    StackContext,
 )
 
 
@@ -46,7 +46,7 @@ class SpeechContext(NamedTuple):
         language_logits: `[B, V]`, after the start token alone.
     """
 
-    stack: Context
+    stack: StackContext
     language_logits: tf.Tensor
 
 

@@ -1,7 +1,6 @@
 """Tokens, their probabilities and the empty slots beside them."""
 
 import html
-import json
 import math
 import re
 
@@ -15,7 +14,7 @@ from playground.tabs.generate.token_view import (
     token_view,
     visible,
 )
-from playground.ui.families import ANSWERING
+from playground.ui.wording import ANSWERING
 from tests.playground.reader import is_text
 from tests.playground.samples import INJECTIONS, result
 from xla_backend import CacheKey, Token, TopLogprob
@@ -123,7 +122,8 @@ def test_the_detail_says_what_was_measured_and_what_was_most_likely() -> None:
 
 def rows_of(markup: str) -> list[list]:
     attribute = re.search('data-top-logprobs="([^"]*)"', markup)
-    return json.loads(html.unescape(attribute[1]))
+    rows = [line.split("\t") for line in html.unescape(attribute[1]).split("\n")]
+    return [[text, share, int(width), style] for text, share, width, style in rows]
 
 
 @pytest.mark.parametrize("text", INJECTIONS)

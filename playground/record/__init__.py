@@ -1,0 +1,1 @@
+"""Runs as a page of their own, which replays them without a server."""

@@ -1,0 +1,1 @@
+"""Attention, earlier lines and states of rows over KV memory."""

@@ -1,0 +1,1 @@
+"""Kernels as operations of TensorFlow graphs that XLA compiles."""

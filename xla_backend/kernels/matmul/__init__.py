@@ -1,0 +1,1 @@
+"""Rows times weights: formats of blocks, packing, micro-kernels."""

@@ -1,0 +1,50 @@
+"""Kernels that this process has compiled and given to XLA by name.
+
+Knows when machine code can run here. Must not know what is computed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from llvmlite import ir
+
+from xla_backend.kernels import ffi, machine_code
+
+
+def is_possible() -> bool:
+    """Whether this TensorFlow and this processor can run our own machine code."""
+    return ffi.are_possible() and machine_code.suits()
+
+
+def prepare(name: str, module: Callable[[str], ir.Module]) -> None:
+    """Starts compiling and registering a kernel, once per process.
+
+    In another thread, while the caller reads weights.
+    """
+    with _preparing:
+        if name not in _started:
+            _started[name] = _executor.submit(_register, name, module)
+
+
+def wait_until_ready() -> None:
+    """Waits for all kernels that `prepare` started.
+
+    Raises:
+        RuntimeError: XLA refuses one; the next `prepare` of its name tries again.
+    """
+    for name, started in list(_started.items()):
+        if started.exception() is not None:
+            _started.pop(name, None)
+        started.result()
+
+
+_preparing = threading.Lock()
+_executor = ThreadPoolExecutor(1, "kernels")
+_started: dict[str, Future[None]] = {}
+
+
+def _register(name: str, module: Callable[[str], ir.Module]) -> None:
+    ffi.register(name, machine_code.address(module(name), name))
