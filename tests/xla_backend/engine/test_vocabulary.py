@@ -58,7 +58,7 @@ def test_a_prompt_is_tokenized_once(vocabulary: Vocabulary, letters: Letters) ->
     assert letters.asked == ["a" * 20]
     prepare("b", OPTIONS)
     assert letters.asked == ["a" * 20, "b"]
-    with pytest.raises(ContextLengthExceeded, match="Shorten the prompt by 1"):
+    with pytest.raises(ContextLengthExceeded, match="shorten it by 1"):
         prepare("a" * 64, OPTIONS)
 
 
