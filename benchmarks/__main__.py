@@ -23,6 +23,8 @@ MEASURES = (
     "chat",
     "decide",
     "grammar",
+    "numbers",
+    "same_text",
     "crowd",
     "page",
     "load",

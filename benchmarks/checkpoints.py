@@ -286,7 +286,7 @@ def _sized(model: str, made: Path) -> dict[str, np.ndarray]:
     config = _config(model)
     config.eos_token_id = config.vocab_size - 1
     _save_tokenizer(made, config.vocab_size)
-    _save_config(config, made)
+    save_config(config, made)
     draw = np.random.default_rng(0)
     return {
         name: (0.02 * draw.standard_normal(shape, np.float32)).astype(np.float16)
@@ -446,7 +446,7 @@ def _packaged(made: Path) -> dict[str, np.ndarray]:
     (made / "gguf").mkdir(exist_ok=True)
     config = files.config
     config.eos_token_id = _NEVER
-    _save_config(config, made)
+    save_config(config, made)
     tokenizer = tokenization.Tokenizer.load(files.folder).to_json()
     (made / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
     names = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
@@ -458,7 +458,7 @@ def _packaged(made: Path) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(x) for name, x in read_weights(files.folder).items()}
 
 
-def _save_config(config: PretrainedConfig, folder: Path) -> None:
+def save_config(config: PretrainedConfig, folder: Path) -> None:
     """Writes it with the base of the rotary positions where Transformers 4 reads it, too."""
     config.architectures = [f"{type(config).__name__.removesuffix('Config')}ForCausalLM"]
     config.save_pretrained(folder)

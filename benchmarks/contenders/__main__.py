@@ -5,6 +5,7 @@ each has a module in this folder with a class `Model`:
 
 * `Model(folder, work, weights)` loads a checkpoint;
 * `generate(request)` computes and returns the new tokens of the best text;
+* `likely(ids)`, for some contenders, returns `contenders.Likely` for these tokens;
 * `libraries` names the packages whose versions are reported.
 """
 
@@ -46,7 +47,11 @@ def main() -> None:
         return
     for line in sys.stdin:
         try:
-            request = Request(**json.loads(line))
+            values = json.loads(line)
+            if "likely" in values:
+                answer({"likely": model.likely(tuple(values["likely"]))})
+                continue
+            request = Request(**values)
             start = time.perf_counter()
             tokens = model.generate(request)
             seconds = time.perf_counter() - start

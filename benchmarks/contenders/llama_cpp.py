@@ -12,7 +12,7 @@ from pathlib import Path
 
 import xllamacpp
 
-from benchmarks.contenders import THREADS, Request
+from benchmarks.contenders import LIKELY, THREADS, Likely, Request
 
 
 class Model:
@@ -38,6 +38,17 @@ class Model:
             }
         )
         return [-1] * answer["usage"]["completion_tokens"]
+
+    def likely(self, ids: tuple[int, ...]) -> Likely:
+        """A request for each position; what precedes it is a cached prefix."""
+        found = []
+        for end in range(1, len(ids) + 1):
+            answer = self._server.handle_completions(
+                {"prompt": list(ids[:end]), "n_predict": 1, "temperature": 0.0, "logprobs": LIKELY}
+            )
+            tops = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+            found.append([(top["id"], top["logprob"]) for top in tops])
+        return found
 
 
 def server(file: Path, slots: int, context: int) -> xllamacpp.Server:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
-from benchmarks.contenders import Request
+from benchmarks.contenders import LIKELY, Likely, Request
 from xla_backend import Backend, GenerationOptions, TokenIds
 from xla_backend.checkpoints.models import Registry
 
@@ -20,6 +21,7 @@ class Model:
         self._model = str(gguf if gguf.exists() else folder)
         self._backend = Backend(Registry(weights="auto" if gguf.exists() else weights), store="off")
         self._backend.load(self._model)
+        self._salts = map(str, itertools.count(1))
 
     def generate(self, request: Request) -> list[int]:
         """The new tokens."""
@@ -29,3 +31,15 @@ class Model:
         prompt = TokenIds(tuple(request.ids))
         result = self._backend.generate(self._model, prompt, options, exact_key=True)
         return [token.id for token in result.tokens]
+
+    def likely(self, ids: tuple[int, ...]) -> Likely:
+        """A row for each position; what precedes it is a cached prefix."""
+        salt = next(self._salts)
+        options = GenerationOptions(max_new_tokens=1)
+        found = []
+        for end in range(1, len(ids) + 1):
+            prompt = TokenIds(ids[:end])
+            result = self._backend.generate(self._model, prompt, options, cache_salt=salt)
+            tops = result.tokens[0].top_logprobs[:LIKELY]
+            found.append([(top.id, top.logprob) for top in tops])
+        return found

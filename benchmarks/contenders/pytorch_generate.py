@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import transformers
 
-from benchmarks.contenders import THREADS, Request
+from benchmarks.contenders import LIKELY, THREADS, Likely, Request
 
 
 class Model:
@@ -35,3 +35,13 @@ class Model:
                 pad_token_id=self._end,
             )[0]
         return tokens[len(request.ids) :].tolist()
+
+    def likely(self, ids: tuple[int, ...]) -> Likely:
+        """One pass over all positions."""
+        with torch.inference_mode():
+            logits = self._model(input_ids=torch.tensor([ids])).logits[0]
+            best = torch.log_softmax(logits.double(), dim=-1).topk(LIKELY)
+        return [
+            list(zip(tokens, logprobs, strict=True))
+            for tokens, logprobs in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]

@@ -13,11 +13,12 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import THREADS, Request
+from benchmarks.contenders import THREADS, Likely, Request
 from benchmarks.harness import ROOT, WORK, MeasureFailed, peak_memory
 from xla_backend.baselines import overlay
 from xla_backend.checkpoints.kinds import EXACT, INT8
@@ -110,14 +111,12 @@ class Running:
         Raises:
             ContenderFailed: the request failed.
         """
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(asdict(request)) + "\n")
-            self._process.stdin.flush()
-        except OSError:
-            pass  # it ended; _answer raises with its output
-        answer = self._answer()
+        answer = self._ask(asdict(request))
         return answer["seconds"], answer["tokens"]
+
+    def likely(self, ids: Sequence[int]) -> Likely:
+        """The most likely next tokens after each of these; raises as `generate` does."""
+        return self._ask({"likely": list(ids)})["likely"]
 
     def memory(self) -> int:
         """Peak memory of its process in bytes, shared pages included."""
@@ -127,6 +126,15 @@ class Running:
         """Ends the process."""
         self._process.kill()
         self._process.wait()
+
+    def _ask(self, values: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(values) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            pass  # it ended; _answer raises with its output
+        return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -28,9 +28,9 @@ class MeasuringRun:
     """One measurement of one visitor, from the click to its end.
 
     Attributes:
-        taken_at: when its event started, as `time.perf_counter()`; None before.
-        waited_for: whether others were ahead when it was queued.
+        taken_at, ahead, is_over: see `QueuedRun`.
         stopped: whether the visitor has stopped it.
+        expected_s: seconds that it should take; None if unknown.
         ends_at: when it should end, as `time.perf_counter()`; None if unknown.
     """
 
@@ -38,9 +38,11 @@ class MeasuringRun:
     """The page's text for the engine's activity meanwhile."""
 
     def __init__(self) -> None:
+        self.expected_s: float | None = None
         self.ends_at: float | None = None
         self.taken_at: float | None = None
-        self.waited_for = False
+        self.ahead = 0
+        self.is_over = False
         self.stopped = False
 
     def stop(self) -> None:
@@ -56,9 +58,12 @@ class MeasuringRun:
     @property
     def left_s(self) -> float | None:
         """Seconds until it should end, negative if it takes longer; None if unknown."""
-        return None if self.ends_at is None else self.ends_at - time.perf_counter()
+        ends_at = self.ends_at
+        if ends_at is None and self.expected_s is not None and self.taken_at is not None:
+            ends_at = self.taken_at + self.expected_s
+        return None if ends_at is None else ends_at - time.perf_counter()
 
-    def steps(self, backend: ServedBackend) -> Iterator[object]:
+    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[object]:
         """Runs it; yields whenever there is something new to show."""
         raise NotImplementedError
 

@@ -106,8 +106,13 @@ class PageContext:
         prefetching = len(self.backend.prefetching())
         return status_line(status, prefetching, before, occupation, phase)
 
-    def begin(self, session: str, run: QueuedRun) -> int:
-        """Queues a visitor's run; returns how many others are ahead.
+    def begin(self, session: str, run: QueuedRun, events: object = None) -> None:
+        """Queues a visitor's run.
+
+        Args:
+            session: the visitor's.
+            run: the run.
+            events: what will carry it out.
 
         Raises:
             InvalidRequest: this visitor's last run has not ended.
@@ -116,9 +121,7 @@ class PageContext:
         self.line.check_room()
         # A run that has just been started may not be in the queue yet.
         in_line = self.line.waiting + self.line.running
-        ahead = max(self.runs.begin(session, run), in_line)
-        run.waited_for = ahead > 0
-        return ahead
+        run.ahead = max(self.runs.begin(session, run, events), in_line)
 
     def stop(self, request: gr.Request) -> Any:
         """Stops a visitor's run; returns the update of the notice beside the button."""

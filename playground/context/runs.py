@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol
 
 from xla_backend import (
     AnyBackend,
@@ -24,6 +24,7 @@ from xla_backend import (
     InvalidRequest,
     Prediction,
     Prompt,
+    ServedBackend,
 )
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
@@ -40,8 +41,6 @@ UNEXPECTED = "An unexpected error occurred; the server's log has the details. Tr
 
 logger = logging.getLogger(__name__)
 
-AnyRun = TypeVar("AnyRun", bound="QueuedRun")
-
 
 @dataclass(frozen=True)
 class Occupation:
@@ -57,7 +56,20 @@ class QueuedRun(Protocol):
     """A visitor's task for the engine."""
 
     taken_at: float | None  # when its event started, as `time.perf_counter()`; None before
-    waited_for: bool  # whether others were ahead when it was queued
+    ahead: int  # how many others came first when it was queued
+    is_over: bool  # whether it has ended in any way
+
+    def steps(self, backend: ServedBackend, waited_s: float) -> Iterator[object]:
+        """Carries it out; yields whenever there is something new to show.
+
+        Args:
+            backend: the engine.
+            waited_s: seconds in the page's queue.
+        """
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its visitor has stopped it."""
 
     def stop(self) -> None:
         """Stops it, from any thread."""
@@ -91,8 +103,7 @@ class VisitorRun(Generic[Chunk, Result]):
 
     Attributes:
         model: its name.
-        taken_at: when its event started, as `time.perf_counter()`; None before.
-        waited_for: whether others were ahead when it was queued.
+        taken_at, ahead, is_over: see `QueuedRun`.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
         prediction: the prediction before the click, or None.
         spans: the page's own phases: its queue, waiting for the engine's chunks, sending them.
@@ -103,7 +114,8 @@ class VisitorRun(Generic[Chunk, Result]):
         self._pressed = time.perf_counter()
         self.spans: list[Span] = []
         self.taken_at: float | None = None
-        self.waited_for = False
+        self.ahead = 0
+        self.is_over = False
         self.other_s = 0.0
         self.prediction: Prediction | None = None
         self._begun: float | None = None
@@ -242,7 +254,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
         yield ""
         yield from stream
 
-    def texts(self, backend: AnyBackend, waited_s: float) -> Iterator[str]:
+    def steps(self, backend: AnyBackend, waited_s: float) -> Iterator[str]:
         """Runs the request; yields the growing text. Afterwards see `shown`.
 
         The first text is empty: the engine has started the request.
@@ -269,113 +281,131 @@ class TextRun(VisitorRun[str, GenerationResult]):
             result,
             self.other_s,
             self.exact_key,
-            bool(was_missing and result.cache is CacheOutcome.HIT and not self.waited_for),
+            bool(was_missing and result.cache is CacheOutcome.HIT and not self.ahead),
             tuple(self.spans),
         )
 
 
-class Run(TextRun):
-    """A run of the Playground; a turn of a chat is another kind."""
+@dataclass
+class Ending:
+    """How a run ended.
+
+    Attributes:
+        problem: the error message; empty without an error.
+        stopped: whether its visitor has stopped it.
+    """
+
+    problem: str = ""
+    stopped: bool = False
+
+    @property
+    def why_empty(self) -> str:
+        """Why a run has no result."""
+        return self.problem or "Stopped before it began."
+
+
+@contextmanager
+def reporting_errors() -> Iterator[Ending]:
+    """Catches every error; its message is in the returned ending.
+
+    Otherwise the page would wait forever with its buttons disabled.
+    """
+    ending = Ending()
+    try:
+        yield ending
+    except BackendError as error:
+        ending.problem = str(error)
+    except Exception:
+        logger.exception("A run failed unexpectedly")
+        ending.problem = UNEXPECTED
 
 
 @dataclass
-class Ending:
-    """How a run ended; `problem` is the error message, empty without an error."""
+class _Visit:
+    """A run, the events that carry it out, and how it ended."""
 
-    problem: str = ""
+    run: QueuedRun
+    events: object
+    ending: Ending | None = None
 
 
 class Runs:
-    """All current runs, at most one for each session."""
+    """All current runs, at most one for each session, and those whose end is not shown yet."""
 
     def __init__(self) -> None:
-        self._by_session: dict[str, QueuedRun] = {}
-        self._ended: dict[str, tuple[QueuedRun, str]] = {}
+        self._by_session: dict[str, _Visit] = {}
         self._lock = threading.Lock()
 
-    @contextmanager
-    def reporting_errors(self) -> Iterator[Ending]:
-        """Catches every error; its message is in the returned ending.
-
-        Otherwise the page would wait forever with its buttons disabled.
-        """
-        ending = Ending()
-        try:
-            yield ending
-        except BackendError as error:
-            ending.problem = str(error)
-        except Exception:
-            logger.exception("A run failed unexpectedly")
-            ending.problem = UNEXPECTED
-
-    @contextmanager
-    def carrying_out(self, session: str) -> Iterator[Ending]:
-        """As `reporting_errors`, for the session's run, which is removed at the end."""
-        try:
-            with self.reporting_errors() as ending:
-                yield ending
-        finally:
-            self.end(session)
-
-    @contextmanager
-    def handing_over(self, session: str) -> Iterator[None]:
-        """As `carrying_out`, for a run whose result the next event shows: see `ended`."""
-        try:
-            with self.reporting_errors() as ending:
-                yield
-            with self._lock:
-                # If the visitor has left, the run is gone and no event follows.
-                if (run := self._by_session.get(session)) is not None:
-                    self._ended[session] = run, ending.problem
-                    if len(self._ended) > _MAX_KEPT:
-                        del self._ended[next(iter(self._ended))]
-        finally:
-            self.end(session)
-
-    def ended(self, session: str, kind: type[AnyRun]) -> tuple[AnyRun, str] | None:
-        """The run that was handed over (once only) and its error message."""
-        with self._lock:
-            run, problem = self._ended.get(session, (None, ""))
-            if not isinstance(run, kind):
-                return None
-            del self._ended[session]
-        return run, problem
-
-    def begin(self, session: str, run: QueuedRun) -> int:
+    def begin(self, session: str, run: QueuedRun, events: object = None) -> int:
         """Adds a run; returns how many others are ahead.
+
+        Args:
+            session: the visitor's.
+            run: the run.
+            events: what will carry it out.
 
         Raises:
             InvalidRequest: this visitor's last run has not ended.
         """
         with self._lock:
-            if session in self._by_session:
+            if self._current(session) is not None:
                 raise InvalidRequest(
                     "Your last run has not ended yet. Wait for it, or stop it where you started it."
                 )
-            ahead = len(self._by_session)
-            self._by_session[session] = run
-            if ahead >= _MAX_KEPT:
-                runs = self._by_session.items()
-                untaken = (name for name, each in runs if each.taken_at is None)
-                del self._by_session[next(untaken)]
+            ahead = sum(not visit.run.is_over for visit in self._by_session.values())
+            self._by_session.pop(session, None)
+            self._by_session[session] = _Visit(run, events)
+            if len(self._by_session) > _MAX_KEPT:
+                idle = (
+                    name
+                    for name, each in self._by_session.items()
+                    if each.run.taken_at is None or each.run.is_over
+                )
+                del self._by_session[next(idle)]
             return ahead
 
-    def take(self, session: str, kind: type[AnyRun]) -> AnyRun | None:
-        """The session's run, for the event that executes it.
-
-        None if there is none, or one of another kind, which another tab's event executes.
-        """
+    def take(self, session: str, events: object = None) -> QueuedRun | None:
+        """The session's run, for the events that carry it out: None if there is none, or one that
+        others carry out, or that was taken before."""
         with self._lock:
-            run = self._by_session.get(session)
-            if not isinstance(run, kind) or run.taken_at is not None:
+            visit = self._by_session.get(session)
+            if visit is None or visit.events is not events or visit.run.taken_at is not None:
                 return None
-            run.taken_at = time.perf_counter()
-            return run
+            visit.run.taken_at = time.perf_counter()
+            return visit.run
+
+    @contextmanager
+    def carrying_out(self, session: str) -> Iterator[Ending]:
+        """As `reporting_errors`, for the session's run, which is over and stopped at the end.
+
+        How it ended stays for the event that shows it: see `ended`.
+        """
+        visit = self._by_session.get(session)  # None: the visitor has left, which stopped the run
+        try:
+            with reporting_errors() as ending:
+                yield ending
+            if visit is not None:
+                ending.stopped = visit.run.stopped
+                visit.ending = ending
+        finally:
+            if visit is not None:
+                visit.run.is_over = True
+                visit.run.stop()
+
+    def ended(self, session: str, events: object = None) -> tuple[QueuedRun, Ending] | None:
+        """The session's run that has ended and how; once only, and to its own events."""
+        with self._lock:
+            visit = self._by_session.get(session)
+            if visit is None or visit.events is not events or visit.ending is None:
+                return None
+            del self._by_session[session]
+        return visit.run, visit.ending
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """What occupies the engine, of all runs; None if only for a moment."""
         with self._lock:
-            taken = [run for run in self._by_session.values() if run.taken_at is not None]
+            runs = [visit.run for visit in self._by_session.values() if not visit.run.is_over]
+        taken = [run for run in runs if run.taken_at is not None]
         return next(filter(None, (run.occupation(status) for run in taken)), None)
 
     def seconds_ahead(self, session: str, before: int) -> float | None:
@@ -386,16 +416,19 @@ class Runs:
             before: how many requests are ahead, including those of programs.
         """
         with self._lock:
-            runs = list(self._by_session.items())
+            visits = list(self._by_session.items())
         ahead = [
-            run.left_s for _, run in itertools.takewhile(lambda each: each[0] != session, runs)
+            visit.run.left_s
+            for _, visit in itertools.takewhile(lambda each: each[0] != session, visits)
+            if not visit.run.is_over
         ]
         known = [left_s for left_s in ahead if left_s is not None]
         return sum(known) if len(known) == len(ahead) == before else None
 
     def of(self, session: str) -> QueuedRun | None:
-        """The session's run, if it has one."""
-        return self._by_session.get(session)
+        """The session's run, if it has one that is not over."""
+        with self._lock:
+            return self._current(session)
 
     def stop(self, session: str) -> bool:
         """Stops the session's run; returns whether there was one."""
@@ -406,13 +439,11 @@ class Runs:
 
     def leave(self, session: str) -> None:
         """Stops the run of a visitor who has left, and drops its result."""
-        self.end(session)
         with self._lock:
-            self._ended.pop(session, None)
+            visit = self._by_session.pop(session, None)
+        if visit is not None:
+            visit.run.stop()
 
-    def end(self, session: str) -> None:
-        """Removes the session's run, and stops it if it is still running."""
-        with self._lock:
-            run = self._by_session.pop(session, None)
-        if run is not None:
-            run.stop()
+    def _current(self, session: str) -> QueuedRun | None:
+        visit = self._by_session.get(session)
+        return None if visit is None or visit.run.is_over else visit.run

@@ -9,12 +9,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import ClassVar
 
-from playground.context.page_context import PageContext
-from playground.context.runs import Occupation, TextRun
-from xla_backend import EngineStatus, GenerationResult
+from playground.context.runs import Occupation, TextRun, reporting_errors
+from xla_backend import EngineStatus, GenerationResult, ServedBackend
 from xla_backend.interface.timing import Span
-
-UPDATE_S = 0.5
 
 
 class Member:
@@ -45,12 +42,12 @@ class Member:
         result = self.run.result
         return None if result is None or result.finish == "stopped" else result
 
-    def send(self, page: PageContext) -> None:
-        """Runs the request; keeps an error in `problem`."""
+    def send(self, backend: ServedBackend) -> None:
+        """Runs the request; its error is then in `problem`."""
         self.run.taken_at = time.perf_counter()
         self._steps = [self.run.taken_at]
-        with page.runs.reporting_errors() as ending:
-            for text in self.run.texts(page.backend, 0.0):
+        with reporting_errors() as ending:
+            for text in self.run.steps(backend, 0.0):
                 if len(self._steps) < (3 if text else 2):
                     self._steps.append(time.perf_counter())
         self.problem = ending.problem
@@ -78,17 +75,21 @@ class RunsTogether:
         members: in the order of their arrival.
         apart_s: seconds between arrivals; None for one after the other.
         is_over: whether all have ended, or were stopped.
-        taken_at, waited_for, left_s: see `QueuedRun`.
+        stopped: whether the visitor has stopped them.
+        update_s: seconds between updates.
+        taken_at, ahead, left_s: see `QueuedRun`.
     """
 
     left_s: ClassVar[float | None] = None
+    update_s: ClassVar[float] = 0.5
 
     def __init__(self, members: Sequence[Member], apart_s: float | None) -> None:
         self.taken_at: float | None = None
-        self.waited_for = False
+        self.ahead = 0
         self.members = members
         self.apart_s = apart_s
         self.is_over = False
+        self.stopped = False
         self._stopping = threading.Event()
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
@@ -96,33 +97,38 @@ class RunsTogether:
 
     def stop(self) -> None:
         """Stops all requests. May be called from any thread."""
+        self.stopped = self.stopped or not self.is_over
+        self._end()
+
+    def steps(self, backend: ServedBackend, waited_s: float) -> Iterator[None]:
+        """Sends the requests; yields regularly. Ends when all have, also if the generator is
+        closed."""
+        del waited_s
+        with ThreadPoolExecutor(len(self.members)) as threads:
+            if self.apart_s is None:
+                works = [threads.submit(self._one_at_a_time, backend)]
+            else:
+                begun = time.perf_counter()
+                works = [
+                    threads.submit(self._arrive, backend, member, begun + i * self.apart_s)
+                    for i, member in enumerate(self.members)
+                ]
+            try:
+                while wait(works, self.update_s).not_done:
+                    yield
+            finally:
+                self._end()
+        self.is_over = True
+
+    def _end(self) -> None:
         self._stopping.set()
         for member in self.members:
             member.run.stop()
 
-    def updates(self, page: PageContext, every_s: float = UPDATE_S) -> Iterator[None]:
-        """Sends the requests; yields regularly. Ends when all have, also if the generator is
-        closed."""
-        with ThreadPoolExecutor(len(self.members)) as threads:
-            if self.apart_s is None:
-                works = [threads.submit(self._one_at_a_time, page)]
-            else:
-                begun = time.perf_counter()
-                works = [
-                    threads.submit(self._arrive, page, member, begun + i * self.apart_s)
-                    for i, member in enumerate(self.members)
-                ]
-            try:
-                while wait(works, every_s).not_done:
-                    yield
-            finally:
-                self.stop()
-        self.is_over = True
-
-    def _arrive(self, page: PageContext, member: Member, due: float) -> None:
+    def _arrive(self, backend: ServedBackend, member: Member, due: float) -> None:
         if not self._stopping.wait(max(0.0, due - time.perf_counter())):
-            member.send(page)
+            member.send(backend)
 
-    def _one_at_a_time(self, page: PageContext) -> None:
+    def _one_at_a_time(self, backend: ServedBackend) -> None:
         for member in self.members:
-            self._arrive(page, member, 0.0)
+            self._arrive(backend, member, 0.0)

@@ -6,7 +6,7 @@ is measured.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gradio as gr
@@ -14,12 +14,13 @@ from gradio.blocks import Block
 
 from playground.context.page_context import PageContext
 from playground.context.request_fields import Asked
-from playground.ui.components import FOLLOWING, QUIET, Updates, html, notice
-from playground.ui.option_controls import labelled
+from playground.context.run_events import RunEvents
+from playground.context.runs import Ending
+from playground.ui.components import QUIET, Updates, html
+from playground.ui.components import notice as notice_of
 from playground.ui.report_parts import queued
 from playground.walkthrough.report import walkthrough_report
 from playground.walkthrough.runs import Walkthrough, walkthrough_of
-from xla_backend import BackendError
 
 
 class WalkthroughPanel:
@@ -65,58 +66,41 @@ class WalkthroughPanel:
             notice: shows problems.
             beside: disabled meanwhile; it brings the result back.
         """
-        self._asked, self._stop, self._notice = asked, stop, notice
-        self._others = [beside] if beside else []
-        buttons = [self._notice, self.button, self._stop, *self._others]
-        self.button.click(self._begin, inputs, [self._panel, *buttons], **QUIET).then(
-            self._run, None, [self._panel, *buttons], **FOLLOWING, **self._page.alone
+        self._asked = asked
+        others = [beside] if beside else []
+        events = RunEvents[Walkthrough](
+            self._page,
+            notice,
+            {self.button: "", **dict.fromkeys(others, "")},
+            stop,
+            shows=[self._panel, notice],
+            shown=lambda run: {
+                self._panel: walkthrough_report(run, is_busy=True),
+                notice: self._queued(run),
+            },
+            ends=[],
+            ended=self._run_ended,
+            place=self._page.alone,
         )
-        closing = [self._close.click, *(each.click for each in self._others)]
+        events.connect(self.button.click, self._run_of, inputs)
+        closing = [self._close.click, *(each.click for each in others)]
         at_rest = json.dumps(self._at_rest)
         gr.on(closing, None, None, self._panel, js=f"() => {at_rest}", **QUIET)
 
-    def _begin(self, request: gr.Request, values: dict[Any, Any]) -> Updates:
-        """Checks the request at once, so that errors show without queueing."""
-        try:
-            asked = self._asked(values)
-            run = walkthrough_of(self._page, asked.model, asked.prompt, asked.options)
-            ahead = self._page.begin(str(request.session_hash), run)
-        except BackendError as error:
-            return {self._notice: notice(labelled(str(error)))}
-        return {
-            self._panel: walkthrough_report(run, is_busy=True),
-            self._notice: notice(queued(ahead), "calm") if ahead else "",
-            self.button: gr.update(interactive=False),
-            **{each: gr.update(interactive=False) for each in self._others},
-            self._stop: gr.update(interactive=True),
-        }
+    def _run_of(self, values: dict[Any, Any]) -> tuple[Walkthrough, Updates]:
+        asked = self._asked(values)
+        run = walkthrough_of(self._page, asked.model, asked.prompt, asked.options)
+        run.expected_s = self._took_s.get(run.model)
+        return run, {}
 
-    def _run(self, request: gr.Request) -> Iterator[Updates]:
-        """Runs the visitor's walkthrough; after an error, finished measurements stay."""
-        session = str(request.session_hash)
-        run = self._page.runs.take(session, Walkthrough)
-        if run is None:  # `_begin` refused; a generator without a yield would empty its outputs
-            yield {self._notice: gr.skip()}
-            return
-        stopped = False
-        began = time.perf_counter()
-        if run.model in self._took_s:
-            run.ends_at = began + self._took_s[run.model]
-        with self._page.runs.carrying_out(session) as ending:
-            yield {self._notice: ""}
-            for _ in run.steps(self._page.backend):
-                yield {self._panel: walkthrough_report(run, is_busy=True)}
-            stopped = run.stopped  # before the end of the block, which stops the run
-            if not stopped:
-                self._took_s[run.model] = time.perf_counter() - began
-        remark = "Stopped. What was measured stays." if stopped else ""
-        is_empty = not run.results  # then the earlier content comes back
-        yield {
-            self._panel: self._at_rest
-            if is_empty
-            else walkthrough_report(run, is_busy=False, remark=remark),
-            self._notice: notice(labelled(ending.problem)),
-            self.button: gr.update(interactive=True),
-            **{each: gr.update(interactive=True) for each in self._others},
-            self._stop: gr.update(value="Stop", interactive=False),
-        }
+    def _queued(self, run: Walkthrough) -> str:
+        return notice_of(queued(run.ahead), "calm") if run.ahead and run.taken_at is None else ""
+
+    def _run_ended(self, run: Walkthrough, ending: Ending) -> Updates:
+        """The results. Without any, the earlier content comes back."""
+        if run.taken_at is not None and not (ending.stopped or ending.problem):
+            self._took_s[run.model] = time.perf_counter() - run.taken_at
+        remark = "Stopped. What was measured stays." if ending.stopped else ""
+        if not run.results:
+            return {self._panel: self._at_rest}
+        return {self._panel: walkthrough_report(run, is_busy=False, remark=remark)}

@@ -110,7 +110,7 @@ class Walkthrough(MeasuringRun):
         super().stop()
         self._end_processes()
 
-    def steps(self, backend: ServedBackend) -> Iterator[None]:
+    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[None]:
         """Waits until the page's engine is idle, then goes through the steps.
 
         Raises:

@@ -16,7 +16,7 @@ from benchmarks.__main__ import MEASURES, add_options
 from benchmarks.client import Answer, ask_all
 from benchmarks.contenders.memory_reader import float32_bytes
 from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender
-from benchmarks.measures import crowd, load, peers, weights
+from benchmarks.measures import crowd, load, numbers, peers, weights
 from xla_backend.interface.results import TopLogprob
 
 NAMED = {contender.name: contender for contender in CONTENDERS}
@@ -164,3 +164,15 @@ def test_wrong_and_failed_answers_of_a_load_are_counted() -> None:
 def test_a_model_that_is_not_there_is_named(model: str) -> None:
     with pytest.raises(harness.MeasureFailed, match=f"there is no (file|model) {model}"):
         checkpoints.folder(model)
+
+
+def test_the_divergence_is_that_of_all_tokens_where_the_rest_is_alike() -> None:
+    first, second = np.array([0.5, 0.25, 0.15, 0.1]), np.array([0.4, 0.35, 0.15, 0.1])
+    whole = float(np.sum(first * np.log(first / second)))
+    known = [dict(enumerate(np.log(shares)[:3].tolist())) for shares in (first, second)]
+    assert numbers.divergence(*known) == pytest.approx(whole)
+    assert numbers.divergence(known[0], known[0]) == pytest.approx(0.0, abs=1e-9)
+    # Tokens that only one of them names belong to the rest of both.
+    del known[1][0]
+    coarse = 0.25 * np.log(0.25 / 0.35) + 0.6 * np.log(0.6 / 0.5)
+    assert numbers.divergence(*known) == pytest.approx(coarse)

@@ -1,13 +1,16 @@
 """`Visitor`: uses a page that nobody serves, and looks at what is shown.
 
 Knows how Gradio carries events out: what a component is connected to, with the values of its
-inputs, and then what comes after. Must not know any tab. Events that ask for the browser's request
-or that write again and again are for tests over HTTP.
+inputs, and then what comes after. Must not know any tab.
 """
 
+import typing
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
+from gradio.block_function import BlockFunction
 from gradio.blocks import Block
 
 
@@ -54,15 +57,23 @@ class Visitor:
         function = self._page.fns[index]
         if function.fn is not None:  # else the browser does it alone
             named = {each: self._values[each] for each in function.inputs}
-            answer = function.fn(*([named] if function.inputs_as_dict else named.values()))
-            if not isinstance(answer, dict) or "__type__" in answer:  # one component's update
-                answers = answer if len(function.outputs) > 1 else [answer][: len(function.outputs)]
-                answer = dict(zip(function.outputs, answers, strict=True))
-            for component, new in answer.items():
-                assert component in function.outputs
-                changes = new if isinstance(new, dict) else {"value": new}
-                self._shown.append((component, changes))
-                self._values[component] = changes.get("value", self._values[component])
+            values: list[Any] = [named] if function.inputs_as_dict else [*named.values()]
+            if gr.Request in typing.get_type_hints(function.fn).values():
+                values.insert(0, SimpleNamespace(session_hash="visitor"))
+            answer = function.fn(*values)
+            answers = answer if isinstance(answer, Iterator) else [answer]
+            for each in answers:
+                self._show(function, each)
         for later, other in self._page.fns.items():
             if other.trigger_after == index:
                 self._carry_out(later)
+
+    def _show(self, function: BlockFunction, answer: Any) -> None:
+        if not isinstance(answer, dict) or "__type__" in answer:  # one component's update
+            answers = answer if len(function.outputs) > 1 else [answer][: len(function.outputs)]
+            answer = dict(zip(function.outputs, answers, strict=True))
+        for component, new in answer.items():
+            assert component in function.outputs
+            changes = new if isinstance(new, dict) else {"value": new}
+            self._shown.append((component, changes))
+            self._values[component] = changes.get("value", self._values[component])

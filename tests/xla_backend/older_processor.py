@@ -44,7 +44,7 @@ def older_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: name)
     own = f"_of_{name}_{len(TRANSLATED)}_"  # XLA takes a name once
-    monkeypatch.setattr(matmul, "PRODUCT", f"product{own}")
+    monkeypatch.setattr(matmul, "MATMUL", f"product{own}")
     monkeypatch.setattr(matmul, "READING", f"columns{own}")
     monkeypatch.setattr(attention, "NAME", f"attention{own}")
     monkeypatch.setattr(registration, "_started", {})

@@ -21,8 +21,10 @@ FRAME = {"extension": 8, "api": 16, "context": 24, "operands": 72, "results": 11
 BUFFER = {"data": 24, "axes": 40}
 METADATA, METADATA_FIELDS = 24, (24, 28, 32)
 """In an extension, a handler's description of itself: major and minor version, traits."""
-API_DESTROY_ERROR, API_SCHEDULE, API_NUM_THREADS = 64, 136, 144
+API_CREATE_ERROR, API_DESTROY_ERROR, API_SCHEDULE, API_NUM_THREADS = 48, 64, 136, 144
 """Functions in the table that a handler gets."""
+RESOURCE_EXHAUSTED = 8
+"""Code of an error."""
 _API_MESSAGE, _API_REGISTER, _API_VERSION = 56, 72, 32
 
 

@@ -5,10 +5,12 @@ Knows where operands and results are in it. Must not know what is computed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
 from xla_backend.kernels import ffi
-from xla_backend.kernels.machine_code import LONG, POINTER, WORD, Builder, Value
+from xla_backend.kernels.machine_code import BYTE, LONG, POINTER, VOID, WORD, Builder, Value, long
 
 
 class Handler(Builder):
@@ -21,6 +23,7 @@ class Handler(Builder):
 
     def __init__(self, module: ir.Module, name: str) -> None:
         super().__init__(module, name, [POINTER], POINTER, is_public=True)
+        self._allocated: list[Value] = []
         (frame,) = self.arguments
         places = ffi.FRAME
         extension = self.get(frame, POINTER, places["extension"])
@@ -46,6 +49,56 @@ class Handler(Builder):
             self.get(lengths, LONG, 8 * axis) for axis in range(axes)
         )
 
+    def allocate(self, size: Value, *, until_close: bool = True) -> Value:
+        """The address of `size` bytes; without memory the call ends with an error.
+
+        Args:
+            size: not 0.
+            until_close: whether `close` frees it.
+        """
+        place = self.intrinsic("malloc", POINTER, [size])
+        self.end_without_memory(self.icmp_unsigned("==", place, ir.Constant(POINTER, None)))
+        if until_close:
+            self._allocated.append(place)
+        return place
+
+    def end_without_memory(self, condition: Value) -> None:
+        """Ends the call with an error if the condition holds."""
+        with self.if_then(condition, likely=False):
+            text = bytearray(b"There was not enough memory for a kernel's numbers.\0")
+            kind = ir.ArrayType(BYTE, len(text))
+            name = self.module.get_unique_name("no_memory")
+            message = ir.GlobalVariable(self.module, kind, name)
+            message.linkage, message.global_constant = "internal", True
+            message.initializer = ir.Constant(kind, text)
+            arguments = self.structure([message, long(ffi.RESOURCE_EXHAUSTED)])
+            create = self.get(self.api, POINTER, ffi.API_CREATE_ERROR)
+            self._end(self.call_at(create, [arguments], POINTER))
+
+    def threads(self) -> Value:
+        """Number of threads in XLA's pool; 1 if a call has no pool."""
+        count = self.room(LONG, 1)
+        self.store(long(1), count)
+        num_threads = self.get(self.api, POINTER, ffi.API_NUM_THREADS)
+        error = self.call_at(num_threads, [self.structure([self.context, count])], POINTER)
+        with self.if_then(self.icmp_unsigned("!=", error, ir.Constant(POINTER, None))):
+            destroy = self.get(self.api, POINTER, ffi.API_DESTROY_ERROR)
+            self.call_at(destroy, [self.structure([error])], VOID)
+        return self.load(count, typ=LONG)
+
+    def structure(self, values: Sequence[Value]) -> Value:
+        """The argument structure of a function in XLA's table: its size, no extension, values."""
+        place = self.room(LONG, 2 + len(values))
+        fields = [long(8 * (2 + len(values))), long(0), *values]
+        for at, value in enumerate(fields):
+            self.store(value, self.at(place, 8 * at))
+        return place
+
     def close(self) -> None:
         """Ends the call without an error."""
-        self.ret(ir.Constant(POINTER, None))
+        self._end(ir.Constant(POINTER, None))
+
+    def _end(self, error: Value) -> None:
+        for place in self._allocated:
+            self.intrinsic("free", VOID, [place])
+        self.ret(error)

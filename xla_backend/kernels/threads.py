@@ -6,13 +6,16 @@ assigned to threads, so a late or slow thread delays only one unit, or one run o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from llvmlite import ir
 
 from xla_backend.kernels import ffi, machine_code
 from xla_backend.kernels.handler import Handler
-from xla_backend.kernels.machine_code import LONG, POINTER, Builder, ForLoop, Value, long
+from xla_backend.kernels.machine_code import LONG, POINTER, WORD, Builder, ForLoop, Value, long
+
+_PAUSES, _YIELDS, _SLEEP_US = 2048, 64, 50
+"""How often a wait pauses, some 40 µs; how often it then gives way; and how long it then sleeps."""
 
 
 class Job:
@@ -20,7 +23,7 @@ class Job:
 
     def __init__(self, names: str) -> None:
         """`names`: of the values for units, separated by spaces."""
-        every = ["units", "run", "next", "done", "users", *names.split()]
+        every = ["units", "run", "next", "done", "users", "failed", *names.split()]
         self._places = {name: 8 * place for place, name in enumerate(every)}
 
     def place(self, builder: Builder, job: Value, name: str) -> Value:
@@ -33,15 +36,40 @@ class Job:
     def wait(self, builder: Builder, job: Value, units: Value) -> None:
         """Waits until this many units are done; threads must have taken all of them.
 
-        The wait is short, because only the last units are left. On a busy machine their threads may
-        need this core.
+        The wait is mostly short, because only the last units are left: pauses are enough. Where
+        their threads wait for a core, they get this one.
         """
-        wait, ready = builder.append_basic_block("wait"), builder.append_basic_block("ready")
+        wait, again = builder.append_basic_block("wait"), builder.append_basic_block("again")
+        ready, before = builder.append_basic_block("ready"), builder.block
         builder.branch(wait)
         builder.position_at_end(wait)
+        rounds = builder.phi(LONG)
+        rounds.add_incoming(long(0), before)
         done = builder.load_atomic(self.place(builder, job, "done"), "acquire", 8, typ=LONG)
-        builder.cbranch(builder.icmp_unsigned(">=", done, units), ready, wait)
+        builder.cbranch(builder.icmp_unsigned(">=", done, units), ready, again)
+        builder.position_at_end(again)
+        with builder.if_else(builder.icmp_unsigned("<", rounds, long(_PAUSES))) as (pause, rest):
+            with pause:
+                builder.pause()
+            with rest:
+                is_late = builder.icmp_unsigned("<", rounds, long(_PAUSES + _YIELDS))
+                with builder.if_else(is_late) as (give_way, sleep):
+                    with give_way:
+                        builder.intrinsic("sched_yield", WORD, [])
+                    with sleep:
+                        builder.intrinsic("usleep", WORD, [ir.Constant(WORD, _SLEEP_US)])
+        rounds.add_incoming(builder.add(rounds, long(1)), builder.block)
+        builder.branch(wait)
         builder.position_at_end(ready)
+
+    def allocate(self, builder: Builder, job: Value, size: Value) -> Value:
+        """The address of `size` bytes for a unit, which frees them; without memory it returns."""
+        place = builder.intrinsic("malloc", POINTER, [size])
+        is_none = builder.icmp_unsigned("==", place, ir.Constant(POINTER, None))
+        with builder.if_then(is_none, likely=False):
+            builder.store(long(1), self.place(builder, job, "failed"))
+            builder.ret_void()
+        return place
 
     def share(
         self,
@@ -53,6 +81,8 @@ class Job:
         runs: int | None = None,
     ) -> None:
         """Runs all units of a call, `unit(job, number)` each, and waits for them.
+
+        Ends the call if one of them had no memory.
 
         Args:
             handler: of the call.
@@ -69,26 +99,29 @@ class Job:
         task.call(work, task.arguments)
         task.call(leave, task.arguments)
         task.ret_void()
-        threads = builder.select(is_small, long(1), _threads(handler))
+        threads = builder.select(is_small, long(1), handler.threads())
         users = builder.least(threads, units)
-        job = builder.intrinsic("malloc", POINTER, [long(8 * len(self._places))])
+        job = handler.allocate(long(8 * len(self._places)), until_close=False)
         run = long(1)
         if runs is not None:
             run = builder.udiv(units, builder.mul(users, long(runs)))
             run = builder.greatest(run, long(1))
-        own = {"units": units, "run": run, "next": long(0), "done": long(0), "users": users}
+        own = {"units": units, "run": run, "users": users}
+        own |= dict.fromkeys(("next", "done", "failed"), long(0))
         for name, value in {**values, **own}.items():
             builder.store(value, self.place(builder, job, name))
         builder.fence("release")
         with builder.if_then(builder.icmp_unsigned(">", users, long(1))):
             schedule = builder.get(handler.api, POINTER, ffi.API_SCHEDULE)
-            arguments = _structure(builder, [handler.context, task.function, job])
+            arguments = handler.structure([handler.context, task.function, job])
             others = ForLoop(builder, long(1), users, 1)
             builder.call_at(schedule, [arguments], POINTER)
             others.close()
         builder.call(work, [job])
         self.wait(builder, job, units)
+        (failed,) = self.get(builder, job, "failed")
         builder.call(leave, [job])
+        handler.end_without_memory(builder.icmp_unsigned("!=", failed, long(0)))
 
     def _work(self, module: ir.Module, unit: ir.Function) -> ir.Function:
         """`work(job)`: takes units until none is left."""
@@ -120,25 +153,3 @@ class Job:
             builder.intrinsic("free", machine_code.VOID, [job])
         builder.ret_void()
         return builder.function
-
-
-def _threads(handler: Handler) -> Value:
-    """Number of threads in XLA's pool; 1 if a call has no pool."""
-    builder = handler
-    count = builder.room(LONG, 1)
-    builder.store(long(1), count)
-    ask = builder.get(handler.api, POINTER, ffi.API_NUM_THREADS)
-    error = builder.call_at(ask, [_structure(builder, [handler.context, count])], POINTER)
-    with builder.if_then(builder.icmp_unsigned("!=", error, ir.Constant(POINTER, None))):
-        destroy = builder.get(handler.api, POINTER, ffi.API_DESTROY_ERROR)
-        builder.call_at(destroy, [_structure(builder, [error])], machine_code.VOID)
-    return builder.load(count, typ=LONG)
-
-
-def _structure(builder: Builder, values: Sequence[Value]) -> Value:
-    """The argument structure of a function in XLA's table: its size, no extension, the values."""
-    place = builder.room(LONG, 2 + len(values))
-    fields = [long(8 * (2 + len(values))), long(0), *values]
-    for at, value in enumerate(fields):
-        builder.store(value, builder.at(place, 8 * at))
-    return place

@@ -24,7 +24,7 @@ from xla_backend.interface.buckets import CHUNK_SIZES, CacheKey, chunk_rows
 from xla_backend.interface.options import MAX_DRAFTS, GenerationOptions
 from xla_backend.interface.results import CacheOutcome
 from xla_backend.kernels import grammar
-from xla_backend.kernels.matmul.packing import BLOCK
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model import sampling
 from xla_backend.model.decoding import Decoder, State, only_if
 from xla_backend.model.families.model import Prefilled

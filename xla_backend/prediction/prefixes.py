@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 
-from xla_backend.kernels.matmul.packing import BLOCK
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 
 _LAYOUT = "float32 in blocks of 64, 1"
 """Format of a block; part of its name, so that files in another format are not found."""

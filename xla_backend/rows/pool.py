@@ -19,7 +19,7 @@ from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import chunk_rows, chunk_size
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.kernels import grammar
-from xla_backend.kernels.matmul.packing import BLOCK
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model import output, sampling
 from xla_backend.model.functions import PoolFunctions
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks

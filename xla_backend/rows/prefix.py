@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from xla_backend.kernels.matmul.packing import BLOCK
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
 from xla_backend.prediction.prefixes import block_name, common, resumable, root_name
 from xla_backend.rows.prefix_store import PrefixStore

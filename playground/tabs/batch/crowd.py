@@ -79,6 +79,7 @@ class Crowd(RunsTogether):
 
     Attributes:
         asked: what they ask: model, prompts and options.
+        compared: this crowd and, where there is one, that of the other kind.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Crowd(RunsTogether):
         ]
         super().__init__([Member(run, said) for said, run in runs], apart_s)
         self.asked = model, tuple(prompts), options
+        self.compared: tuple[Crowd, ...] = (self,)
 
     def summary(self) -> Summary | None:
         """The figures; None unless every request has its whole text."""

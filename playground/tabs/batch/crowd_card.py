@@ -4,16 +4,14 @@ Knows the components and what each event does to them. Must not know how anythin
 crowd is run.
 """
 
-from collections.abc import Iterator
-
 import gradio as gr
 
 from playground.context.page_context import PageContext
+from playground.context.run_events import RunEvents
 from playground.tabs.batch import crowd_report
 from playground.tabs.batch.crowd import MAX_APART_MS, Crowd, beside, crowd, most_visitors
 from playground.ui import components as ui
-from playground.ui.option_controls import labelled, slider_end
-from xla_backend import BackendError
+from playground.ui.option_controls import slider_end
 
 _APART_MS = 150
 _NEW_TOKENS = 100
@@ -50,66 +48,37 @@ class CrowdCard:
 
     def _connect(self, prompts: gr.Textbox) -> None:
         request = [self.crowds, self.model, prompts, self.visitors, self.new_tokens]
-        buttons = [self.together, self.alone, self.stop]
         fields = (self.model, prompts, self.visitors, self.apart, self.new_tokens)
         ui.empty_on_change(self.notice, [field.change for field in fields])
         self.visitors.change(None, self.visitors, self.together, js=_LABEL, **ui.QUIET)
-        for button, begin, inputs in (
-            (self.together, self._begin, [*request, self.apart]),
-            (self.alone, self._begin, request),
-        ):
-            button.click(
-                begin, inputs, [self.notice, self.report, self.crowds, *buttons], **ui.QUIET
-            ).then(
-                self._run,
-                self.crowds,
-                [self.notice, self.report, *buttons, self._page.status],
-                **ui.FOLLOWING,
-                **self._page.beside_others,
-            )
-        ui.stop_by(self.stop, self._page.stop, self.notice)
+        events = RunEvents[Crowd](
+            self._page,
+            self.notice,
+            {self.together: "", self.alone: ""},
+            self.stop,
+            shows=[self.report],
+            shown=self._run_shown,
+            ends=[],
+            ended=lambda run, ending: {},
+            place=self._page.beside_others,
+        )
+        for button, inputs in ((self.together, [*request, self.apart]), (self.alone, request)):
+            events.connect(button.click, self._run_of, inputs, [self.crowds])
+        events.connect_stop()
 
-    def _begin(
+    def _run_of(
         self,
-        request: gr.Request,
         crowds: tuple[Crowd, ...],
         model: str,
         prompts: str,
         visitors: object,
         new_tokens: int,
         apart_ms: object = None,
-    ) -> ui.Updates:
-        """Checks the request at once; the crowd of the other kind stays if it asked the same."""
-        try:
-            begun = crowd(self._page, model, prompts, visitors, new_tokens, apart_ms)
-            self._page.begin(str(request.session_hash), begun)
-        except BackendError as error:
-            return {self.notice: ui.notice(labelled(str(error)))}
-        shown = beside(begun, crowds)
-        return {
-            self.notice: "",
-            self.report: crowd_report.report(shown),
-            self.crowds: shown,
-            self.together: gr.update(interactive=False),
-            self.alone: gr.update(interactive=False),
-            self.stop: gr.update(value="Stop", interactive=True),
-        }
+    ) -> tuple[Crowd, ui.Updates]:
+        """A crowd; that of the other kind stays beside it if it asked the same."""
+        run = crowd(self._page, model, prompts, visitors, new_tokens, apart_ms)
+        run.compared = beside(run, crowds)
+        return run, {self.crowds: run.compared}
 
-    def _run(self, request: gr.Request, crowds: tuple[Crowd, ...]) -> Iterator[ui.Updates]:
-        """Runs the visitor's crowd, which ends when its visitor leaves."""
-        session = str(request.session_hash)
-        run = self._page.runs.take(session, Crowd)
-        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
-            yield {self.notice: gr.skip()}
-            return
-        with self._page.runs.carrying_out(session) as ending:
-            for _ in run.updates(self._page):
-                yield {self.report: crowd_report.report(crowds)}
-        yield {
-            self.notice: ui.notice(ending.problem),
-            self.report: crowd_report.report(crowds),
-            self.together: gr.update(interactive=True),
-            self.alone: gr.update(interactive=True),
-            self.stop: gr.update(value="Stop", interactive=False),
-            self._page.status: self._page.engine_line(),
-        }
+    def _run_shown(self, run: Crowd) -> ui.Updates:
+        return {self.report: crowd_report.report(run.compared)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from playground.context.page_context import PageContext
-from playground.context.runs import TextRun
+from playground.context.runs import TextRun, reporting_errors
 from playground.tabs.batch.prompts import BatchPrompt
 from playground.ui.csv_cells import csv_table
 from xla_backend import (
@@ -98,8 +98,8 @@ class Batch:
         row, run = self.current, self._run
         if row is None or run is None or self.stopped:
             return
-        with page.runs.reporting_errors() as ending:
-            for text in run.texts(page.backend, page.line.waited_s()):
+        with reporting_errors() as ending:
+            for text in run.steps(page.backend, page.line.waited_s()):
                 row.text = text
                 yield
         row.problem = ending.problem

@@ -6,7 +6,6 @@ browser keeps beside the open conversation, nor how text is generated.
 
 import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
@@ -15,6 +14,8 @@ import htpy as h
 from playground.context.draft import CHAT, Draft, read
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
+from playground.context.run_events import RunEvents
+from playground.context.runs import Ending
 from playground.history import records
 from playground.tabs.chat import report
 from playground.tabs.chat.conversation import (
@@ -222,10 +223,22 @@ class ChatTab:
         asked = [self.text, self.shelf.opened, self._salt, *self._settings]
         request = sorted(asked, key=lambda each: each._id)
         places = [request.index(each) for each in (self.text, self._salt)]
-        begun = [
-            *(self.notice, self.text, self.chatbot, self.send, self.stop, self.controls.seed),
-            self.link_notice,
-        ]
+        self._runs = RunEvents[ChatRun](
+            self._page,
+            self.notice,
+            {self.send: ""},
+            self.stop,
+            shows=[self.chatbot],
+            shown=self._run_shown,
+            ends=[
+                *(self.shelf.opened, self.shelf.name, self.text, self.strip),
+                self._page.runs_of_visitor,
+            ],
+            ended=self._run_ended,
+            state=[self.shelf.opened, self.text, self._page.runs_of_visitor],
+            place=self._page.beside_others,
+        )
+        begun = [*self._runs.begins, self.text, self.controls.seed, self.link_notice]
         sent = gr.on(
             [self.send.click, self.text.submit],
             self._send,
@@ -239,26 +252,8 @@ class ChatTab:
             self.chatbot.retry(self._retry, {*request}, begun, **ui.QUIET),
             self.chatbot.edit(self._edit, {*request}, begun, **ui.QUIET),
         ):
-            ended = event.then(
-                # Only what changes during the run: Gradio's page looks up every output for each
-                # chunk of text.
-                self._run,
-                None,
-                self.chatbot,
-                **ui.FOLLOWING,
-                **self._page.beside_others,
-            ).then(
-                self._finish,
-                [self.shelf.opened, self.text, self._page.runs_of_visitor],
-                [
-                    *(self.shelf.opened, self.shelf.name, self.text, self.chatbot, self.strip),
-                    *(self.notice, self.send, self.stop),
-                    *(self._page.runs_of_visitor, self._page.status),
-                ],
-                queue=False,
-                **ui.FOLLOWING,
-            )
-            self.shelf.keep_after(ended)
+            self.shelf.keep_after(self._runs.follow(event))
+        self._runs.connect_stop()
         undone = self.chatbot.undo(
             self._undo,
             [self.shelf.opened, self.text],
@@ -277,7 +272,6 @@ class ChatTab:
         )
         for event in (undone, answered):
             self.shelf.keep_after(event)
-        ui.stop_by(self.stop, self._page.stop, self.notice)
 
     def _show(self, conversation: Conversation) -> ui.Updates:
         model = self._page.info(conversation.model)
@@ -415,42 +409,43 @@ class ChatTab:
         return conversation.set_to(model, values[self.system] or "", options), salt
 
     def _send(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
-        """Checks the question at once, so that mistakes are reported without waiting in line."""
-        try:
+        def asked() -> tuple[ChatRun, ui.Updates]:
             before, salt = self._before(values)
-            return {**self._begin(request, before, values[self.text], salt), self.text: ""}
-        except BackendError as error:
-            return {self.notice: ui.notice(labelled(str(error)))}
+            run, updates = self._run_of(before, values[self.text], salt)
+            return run, {**updates, self.text: ""}
+
+        return self._runs.begin(request, asked)
 
     def _retry(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
-        try:
+        def asked() -> tuple[ChatRun, ui.Updates]:
             last, salt = self._before(values)
             if not last.turns:
-                return {self.notice: gr.skip()}
+                raise InvalidRequest("There is no answer to ask for again.")
             before = last.before(len(last.turns) - 1)
-            return self._begin(request, before, last.turns[-1].question, salt)
-        except BackendError as error:
-            return {self.notice: ui.notice(labelled(str(error)))}
+            return self._run_of(before, last.turns[-1].question, salt)
+
+        return self._runs.begin(request, asked)
 
     def _edit(self, event: gr.EditData, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         """Asks another question in a turn's place. Where turns followed, they stay: the
         conversation goes on in one of its own."""
-        asked = report.as_written(str(event.value))
+        question = report.as_written(str(event.value))
         place = event.index[0] if isinstance(event.index, list | tuple) else event.index
-        try:
+
+        def asked() -> tuple[ChatRun, ui.Updates]:
             last, salt = self._before(values)
             turn = int(place) // 2
             before = last.before(turn)
             if turn < len(last.turns) - 1:
                 before = before.branch()
-            return self._begin(request, before, asked, salt)
-        except BackendError as error:
+            return self._run_of(before, question, salt)
+
+        updates = self._runs.begin(request, asked)
+        if self.chatbot not in updates:  # refused
             shown = readable(values[self.shelf.opened])
-            return {
-                self.notice: ui.notice(labelled(str(error))),
-                self.chatbot: report.messages(shown) if shown else gr.skip(),
-                self.text: values[self.text] or asked,
-            }
+            updates[self.chatbot] = report.messages(shown) if shown else gr.skip()
+            updates[self.text] = values[self.text] or question
+        return updates
 
     def _edit_answer(self, edited: str, opened: str, request: gr.Request) -> ui.Updates:
         """Puts another answer in a turn's place, from where the conversation goes on."""
@@ -466,66 +461,44 @@ class ChatTab:
             return {self.notice: gr.skip()}
         return {**self._show(changed), self.notice: ""}
 
-    def _begin(
-        self, request: gr.Request, before: Conversation, question: str, salt: str
-    ) -> ui.Updates:
-        """Enters the run.
+    def _run_of(self, before: Conversation, question: str, salt: str) -> tuple[ChatRun, ui.Updates]:
+        """A question's run, and updates of the settings.
 
         Raises:
-            InvalidRequest, NoRoom, ModelUnavailable: it is refused.
+            InvalidRequest, ModelUnavailable: it is refused.
         """
         question = clean(question)
         left_out, prediction = fitted(self._page, before, question, salt)
         run = ChatRun(before, question, left_out, salt)
         run.prediction = prediction
-        ahead = self._page.begin(str(request.session_hash), run)
-        waiting = report.waiting(question, prediction, 0.0, ahead)
-        return {
-            self.notice: "",
-            self.link_notice: "",
-            self.chatbot: report.messages(before, waiting),
-            self.send: gr.update(interactive=False),
-            self.stop: gr.update(interactive=True),
-            self.controls.seed: before.options.seed,
-        }
+        return run, {self.link_notice: "", self.controls.seed: before.options.seed}
 
-    def _run(self, request: gr.Request) -> Iterator[Any]:
-        """The conversation with the growing answer, at last what it cost; `_finish` follows."""
-        session = str(request.session_hash)
-        run = self._page.runs.take(session, ChatRun)
-        if run is not None:  # otherwise the question was refused
-            with self._page.runs.handing_over(session):
-                for text in run.texts(self._page.backend, self._page.line.waited_s()):
-                    if text:
-                        yield report.messages(run.conversation, report.writing(run.question, text))
-            if (conversation := run.after()) is not None:
-                yield report.messages(conversation)
-                return
-        yield gr.skip()  # A generator that yields nothing would empty its outputs.
+    def _run_shown(self, run: ChatRun) -> ui.Updates:
+        """The conversation with the growing answer, at last with what it cost."""
+        if run.result is not None and (conversation := run.after()) is not None:
+            return {self.chatbot: report.messages(conversation)}
+        if run.text:
+            answer = report.writing(run.question, run.text)
+        else:
+            ahead = run.ahead if run.taken_at is None else 0
+            answer = report.waiting(run.question, run.prediction, run.clicked_s, ahead)
+        return {self.chatbot: report.messages(run.conversation, answer)}
 
-    def _finish(self, opened: str, text: str, runs: Any, request: gr.Request) -> ui.Updates:
-        """Shows what stands beside the answer. After an error the question is a draft again."""
-        ended = self._page.runs.ended(str(request.session_hash), ChatRun)
-        if ended is None:  # The run never started.
-            return {self.notice: gr.skip()}
-        run, problem = ended
+    def _run_ended(
+        self, run: ChatRun, ending: Ending, opened: str, text: str, runs: Any
+    ) -> ui.Updates:
+        """What stands beside the answer. After an error the question is a draft again."""
         conversation = run.after()
-        at_rest: ui.Updates = {
-            self.send: gr.update(interactive=True),
-            self.stop: gr.update(value="Stop", interactive=False),
-            self.notice: ui.notice(labelled(problem)),
-            self._page.status: self._page.engine_line(),
-        }
         if conversation is None:
             before = readable(opened) or run.conversation
             draft = "\n".join(filter(None, (run.question, text)))
-            message = ui.notice(labelled(problem or "Stopped before it began."))
-            return {**at_rest, **self._show(before), self.text: draft, self.notice: message}
+            message = ui.notice(labelled(ending.why_empty))
+            return {**self._show(before), self.text: draft, self.notice: message}
+        updates = self._show(conversation)
         if (shown := run.shown()) is not None:
-            at_rest[self._page.runs_of_visitor] = records.add(runs, shown, CHATTING)
-        beside = self._show(conversation)
-        del beside[self.chatbot]  # `_run` has shown it
-        return {**at_rest, **beside}
+            updates[self._page.runs_of_visitor] = records.add(runs, shown, CHATTING)
+            del updates[self.chatbot]  # it is shown already
+        return updates
 
     def _undo(self, opened: str, text: str, request: gr.Request) -> ui.Updates:
         """Takes the last turn back; its question is a draft again."""

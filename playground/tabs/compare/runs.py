@@ -68,7 +68,7 @@ class BaselinesRun(ComparisonRun):
         super().stop()
         self.comparison.stop()
 
-    def steps(self, backend: ServedBackend) -> Iterator[None]:
+    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[None]:
         """Waits until the engine is idle, then runs the ways.
 
         Raises:
@@ -200,7 +200,7 @@ class VariantsRun(ComparisonRun):
         if self._stream is not None:
             self._stream.stop()
 
-    def steps(self, backend: ServedBackend) -> Iterator[None]:
+    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[None]:
         """Calls each variant once, so that its function is available, then for the measurement."""
         for number, row in enumerate(self.rows):
             self.current = number

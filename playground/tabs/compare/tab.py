@@ -6,7 +6,7 @@ the modules that write HTML and in the style sheet) nor how anything is measured
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import gradio as gr
@@ -14,6 +14,8 @@ import htpy as h
 
 from playground.context.measuring import check_answerable, registry_of
 from playground.context.page_context import PageContext
+from playground.context.run_events import RunEvents
+from playground.context.runs import Ending
 from playground.tabs.compare import choice as compare_choice
 from playground.tabs.compare.baselines_report import all_values, baselines_report
 from playground.tabs.compare.choice import MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
@@ -156,18 +158,24 @@ class CompareTab:
             [self.estimate, self.install],
             **ui.LATEST,
         )
-        begin = self.compare.click(
-            self._begin, {*self._choice}, [self.notice, self.compare, self.cancel], **ui.QUIET
+        events = RunEvents[ComparisonRun](
+            self._page,
+            self.notice,
+            {self.compare: "Comparing"},
+            self.cancel,
+            shows=[self.ways, self.variants, self.notice],
+            shown=self._run_shown,
+            ends=[self.values],
+            ended=self._run_ended,
+            place=self._page.alone,
+            stopping="Cancelling",
         )
-        begin.then(None, None, None, js=_BRING_INTO_SIGHT, **ui.QUIET)
-        begin.then(
-            self._run,
-            None,
-            [self.ways, self.values, self.variants, self.notice, self.compare, self.cancel],
-            **ui.FOLLOWING,
-            **self._page.alone,
-        ).then(self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST)
-        ui.stop_by(self.cancel, self._page.stop, self.notice, said="Cancelling")
+        # Beside what the events connect: it scrolls while the comparison runs.
+        self.compare.click(None, None, None, js=_BRING_INTO_SIGHT, **ui.QUIET)
+        events.connect(self.compare.click, self._run_for, {*self._choice}).then(
+            self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST
+        )
+        events.connect_stop()
 
     @property
     def _kinds_of(self) -> dict[gr.components.Component, tuple[str, ...]]:
@@ -255,20 +263,7 @@ class CompareTab:
         run.ends_at = time.perf_counter() + left_s
         return f" About {about(left_s)} left." if left_s >= 1 else ""
 
-    def _begin(self, request: gr.Request, choice: dict[Any, Any]) -> ui.Updates:
-        """Checks the request at once, so that mistakes are reported without waiting in line."""
-        try:
-            run = self._run_for(choice)
-            ahead = self._page.begin(str(request.session_hash), run)
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
-        return {
-            self.notice: ui.notice(queued(ahead), "calm") if ahead else "",
-            self.compare: gr.update(value="Comparing", interactive=False),
-            self.cancel: gr.update(interactive=True),
-        }
-
-    def _run_for(self, choice: dict[Any, Any]) -> ComparisonRun:
+    def _run_for(self, choice: dict[Any, Any]) -> tuple[ComparisonRun, ui.Updates]:
         """The comparison that was chosen.
 
         Raises:
@@ -281,18 +276,18 @@ class CompareTab:
                 num_beams=choice[self.num_beams], max_new_tokens=max_new_tokens
             )
             calls, install = choice[self.cached_calls], choice[self.install]
-            return baselines_run(self._page, model, prompt, options, calls, install)
+            return baselines_run(self._page, model, prompt, options, calls, install), {}
         if kind == MODELS:
             variants = compare_choice.of_models(choice[self.models], max_new_tokens)
         elif kind == SHAPES:
-            return self._shapes_run(model, prompt, max_new_tokens)
+            return self._shapes_run(model, prompt, max_new_tokens), {}
         else:
             variants = compare_choice.of_option_sets(
                 model, choice[self.option_sets], max_new_tokens
             )
         for variant in variants:
             check_answerable(self._page, variant.model, prompt, variant.options)
-        return VariantsRun(prompt, variants)
+        return VariantsRun(prompt, variants), {}
 
     def _shapes_run(self, model: str, prompt: str, max_new_tokens: int) -> VariantsRun:
         """Ten lengths through buckets and through the pool.
@@ -316,30 +311,19 @@ class CompareTab:
         )
         return VariantsRun(prompt, variants, SHAPE_CALLS)
 
-    def _run(self, request: gr.Request) -> Iterator[ui.Updates]:
-        """Runs the visitor's comparison. After an error the last results stay."""
-        session = str(request.session_hash)
-        run = self._page.runs.take(session, ComparisonRun)
-        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
-            yield {self.notice: gr.skip()}
-            return
-        cancelled = False
-        with self._page.runs.carrying_out(session) as ending:
-            yield {self.notice: "", **self._shown(run)}
-            for _ in run.steps(self._backend):
-                yield self._shown(run)
-            cancelled = run.stopped  # before the turn ends, since that stops the comparison
+    def _run_shown(self, run: ComparisonRun) -> ui.Updates:
+        if run.taken_at is None:
+            return {self.notice: ui.notice(queued(run.ahead), "calm") if run.ahead else ""}
+        return {self.notice: "", **self._shown(run)}
+
+    def _run_ended(self, run: ComparisonRun, ending: Ending) -> ui.Updates:
+        """The results. After an error the last ones stay."""
         problem = ending.problem
         if isinstance(run, BaselinesRun):
             with contextlib.suppress(BackendError):
                 self._durations.keep(run.comparison, self._size(run.comparison.model))
             problem = problem or run.problem
-        yield {
-            **self._shown_at_end(run, cancelled),
-            self.notice: ui.notice(problem),
-            self.compare: gr.update(value="Compare", interactive=True),
-            self.cancel: gr.update(value="Cancel", interactive=False),
-        }
+        return {**self._shown_at_end(run, ending.stopped), self.notice: ui.notice(problem)}
 
     def _shown(self, run: ComparisonRun) -> ui.Updates:
         if isinstance(run, VariantsRun):

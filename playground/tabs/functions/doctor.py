@@ -12,6 +12,7 @@ import gradio as gr
 import htpy as h
 
 from playground.context.page_context import PageContext
+from playground.context.runs import reporting_errors
 from playground.tabs.functions import doctor_report
 from playground.ui import components as ui
 from xla_backend import BackendError, InvalidRequest
@@ -201,7 +202,7 @@ class RetraceDoctor:
         if question is None:  # `_begin` found a mistake and reported it.
             return {self.report: gr.skip()}
         said = ""
-        with self._page.runs.reporting_errors() as ending:
+        with reporting_errors() as ending:
             said = doctor_report.report(diagnose(question))
         return {
             self.report: said or doctor_report.empty(),

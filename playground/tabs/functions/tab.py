@@ -4,18 +4,55 @@ Knows the components and what each event does to them. Must not know how anythin
 function is called or timed.
 """
 
+from collections.abc import Iterator
+
 import gradio as gr
 
+from playground.context.measuring import MeasuringRun
 from playground.context.page_context import PageContext
+from playground.context.run_events import RunEvents
+from playground.context.runs import Ending
 from playground.tabs.functions import report
 from playground.tabs.functions.code import code
 from playground.tabs.functions.doctor import RetraceDoctor
 from playground.ui import components as ui
 from playground.ui.prediction_line import no_prediction_line
-from xla_backend import BackendError, FunctionComparison, FunctionRequest
+from xla_backend import (
+    BackendError,
+    CacheOutcome,
+    FunctionComparison,
+    FunctionRequest,
+    ServedBackend,
+)
 from xla_backend.interface.function_comparison import EXAMPLE_FUNCTIONS, MAX_BATCH_SIZE
 
 _FIRST = FunctionRequest("dense", 5)
+
+
+class FunctionRun(MeasuringRun):
+    """One comparison of a function's three ways.
+
+    Attributes:
+        request: what is compared.
+        met: the predicted outcome of the compiled ways.
+        result: what came of it; None before.
+    """
+
+    activity = "Comparing"
+
+    def __init__(self, request: FunctionRequest, met: CacheOutcome) -> None:
+        super().__init__()
+        self.request = request
+        self.met = met
+        self.result: FunctionComparison | None = None
+
+    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[None]:
+        """Compares them, at once."""
+        yield
+        request = self.request
+        self.result = backend.compare_function(
+            request.function, request.batch_size, pad=request.pad
+        )
 
 
 class FunctionsTab:
@@ -62,7 +99,6 @@ class FunctionsTab:
         self.run = gr.Button("Compare", variant="primary", elem_id="functions_run")
         self.prediction = ui.html(report.prediction(_FIRST, []), "functions_prediction")
         self.notice = ui.html("", "functions_notice")
-        self.asked = gr.State(None)
 
     def _build_code(self) -> None:
         ui.heading("In your own code", "For the function and batch size that are chosen.")
@@ -99,15 +135,19 @@ class FunctionsTab:
             [self.prediction, self.code, self.kept, self.sent],
             **ui.LATEST,
         )
-        self.run.click(
-            self._begin, request, [self.notice, self.report, self.run, self.asked], **ui.QUIET
-        ).then(
-            self._run,
-            [self.asked, self.shown],
-            [self.report, self.shown, self.notice, self.run, self._page.status],
-            **ui.FOLLOWING,
-            **self._page.alone,
+        events = RunEvents[FunctionRun](
+            self._page,
+            self.notice,
+            {self.run: "Comparing"},
+            None,
+            shows=[self.report],
+            shown=lambda run: {self.report: report.waiting_report(self._backend.status, run.met)},
+            ends=[self.shown],
+            ended=self._run_ended,
+            state=[self.shown],
+            place=self._page.alone,
         )
+        events.connect(self.run.click, self._run_of, request)
         if self._page.admin:
             self.afresh.click(
                 self._start_afresh, None, self.afresh_notice, **ui.PAGE_EVENT, **self._page.alone
@@ -130,38 +170,19 @@ class FunctionsTab:
             self.sent: new,
         }
 
-    def _begin(self, function: str, batch_size: int, pad: bool) -> ui.Updates:
-        """Checks the request at once, so that mistakes are reported without waiting in line."""
-        try:
-            request = FunctionRequest(function, batch_size, pad)
-            self._page.line.check_room()
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error)), self.asked: None}
-        expected = report.outcome(request, self._backend.stored_keys())
-        return {
-            self.notice: "",
-            self.report: report.waiting_report(self._backend.status, expected),
-            self.run: gr.update(value="Comparing", interactive=False),
-            self.asked: request,
-        }
+    def _run_of(self, function: str, batch_size: int, pad: bool) -> tuple[FunctionRun, ui.Updates]:
+        request = FunctionRequest(function, batch_size, pad)
+        return FunctionRun(request, report.outcome(request, self._backend.stored_keys())), {}
 
-    def _run(
-        self, request: FunctionRequest | None, before: FunctionComparison | None
+    def _run_ended(
+        self, run: FunctionRun, ending: Ending, before: FunctionComparison | None
     ) -> ui.Updates:
-        """Compares, then shows the cost. After an error the last result stays."""
-        if request is None:  # `_begin` found a mistake and reported it.
-            return {self.shown: before}
-        shown = before
-        with self._page.runs.reporting_errors() as ending:
-            shown = self._backend.compare_function(
-                request.function, request.batch_size, pad=request.pad
-            )
+        """What it cost. After an error the last result stays."""
+        del ending
+        shown = run.result or before
         return {
             self.report: report.report(shown) if shown else report.empty_report(),
             self.shown: shown,
-            self.notice: ui.notice(ending.problem),
-            self.run: gr.update(value="Compare", interactive=True),
-            self._page.status: self._page.engine_line(),
         }
 
     def _start_afresh(self) -> str:

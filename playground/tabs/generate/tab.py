@@ -4,7 +4,7 @@ Knows the components and what each event does to them. Must not know how anythin
 the modules that write HTML and in the style sheet) nor how text is generated.
 """
 
-from collections.abc import Iterator
+import contextlib
 from typing import Any
 
 import gradio as gr
@@ -13,7 +13,8 @@ import htpy as h
 from playground.context.draft import TEXT, YES_NO
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
-from playground.context.runs import Run, Shown
+from playground.context.run_events import RunEvents
+from playground.context.runs import Ending, Shown, TextRun
 from playground.history import records
 from playground.tabs.generate import report
 from playground.tabs.generate.answer_as import AnswerAs
@@ -186,47 +187,26 @@ class PlaygroundTab:
         )
 
     def _connect_run(self) -> None:
-        self.generate.click(
-            self._begin,
-            {*self.fields.inputs},
-            [
-                *(self.notice, self.story, self.report, self.generate, self.stop),
-                *(self.walkthrough.button, self.controls.seed),
+        events = RunEvents[TextRun](
+            self._page,
+            self.notice,
+            {self.generate: "Generating", self.walkthrough.button: ""},
+            self.stop,
+            shows=[self.story, self.report],
+            shown=self._run_shown,
+            ends=[
+                *(self.tokens, self.origin, self.continue_text, self.copy_text, self.retry),
+                *(self.shown, self.entries, self._page.runs_of_visitor),
             ],
-            **ui.QUIET,
-        ).then(
-            # Only the outputs that change during the run: Gradio's page looks up every output
-            # for each chunk of text.
-            self._run,
-            None,
-            [self.story, self.report],
-            **ui.FOLLOWING,
-            **self._page.beside_others,
-        ).then(
-            self._finish,
-            [self.shown, self._page.runs_of_visitor, self.view],
-            [
-                self.story,
-                self.tokens,
-                self.origin,
-                self.continue_text,
-                self.copy_text,
-                self.retry,
-                self.report,
-                self.notice,
-                self.shown,
-                self.entries,
-                self._page.status,
-                self._page.runs_of_visitor,
-                self.generate,
-                self.walkthrough.button,
-                self.stop,
-            ],
-            queue=False,
-            **ui.FOLLOWING,
+            ended=self._run_ended,
+            state=[self.shown, self._page.runs_of_visitor, self.view],
+            place=self._page.beside_others,
         )
+        events.connect(
+            self.generate.click, self._run_of, {*self.fields.inputs}, [self.controls.seed]
+        )
+        events.connect_stop()
         self.view.change(self._tokens, [self.view, self.shown], self.tokens, **ui.QUIET)
-        ui.stop_by(self.stop, self._page.stop, self.notice)
         self.retry.click(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **ui.QUIET)
         self.continue_text.click(
@@ -319,28 +299,15 @@ class PlaygroundTab:
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
-    def _begin(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
-        """Checks the request at once, so that mistakes are reported without waiting in line."""
-        try:
-            run, holds_seed = self._asked(values)
-            run.options = with_seed(run.options, holds_seed)
-            self._page.check_request(run.model, run.prompt, run.options)
-            run.prediction = prediction = self._prediction_of(run)
-            ahead = self._page.begin(str(request.session_hash), run)
-        except BackendError as error:
-            return {self.notice: ui.notice(labelled(str(error)))}
-        family = self._family(run.model, run.prompt)
-        return {
-            self.notice: "",
-            self.story: report.story(run.prompt, "", writing=True, family=family),
-            self.report: report.waiting_report(prediction, ahead, family),
-            self.generate: gr.update(value="Generating", interactive=False),
-            self.stop: gr.update(interactive=True),
-            self.walkthrough.button: gr.update(interactive=False),
-            self.controls.seed: run.options.seed,
-        }
+    def _run_of(self, values: dict[Any, Any]) -> tuple[TextRun, ui.Updates]:
+        run, holds_seed = self._asked(values)
+        run.options = with_seed(run.options, holds_seed)
+        self._page.check_request(run.model, run.prompt, run.options)
+        with contextlib.suppress(ModelUnavailable):  # the run itself will fetch the tokenizer
+            run.prediction = self._predicted(run)
+        return run, {self.controls.seed: run.options.seed}
 
-    def _asked(self, values: dict[Any, Any]) -> tuple[Run, bool]:
+    def _asked(self, values: dict[Any, Any]) -> tuple[TextRun, bool]:
         """What is asked, and whether its seed stays.
 
         Raises:
@@ -348,56 +315,39 @@ class PlaygroundTab:
         """
         asked, questions = self.fields.asked(values), self.answer.asked(values)
         if not questions:
-            run = Run(asked.model, asked.prompt, asked.options, asked.exact_key)
+            run = TextRun(asked.model, asked.prompt, asked.options, asked.exact_key)
             return run, asked.holds_seed
         options = GenerationOptions(max_new_tokens=1, seed=asked.options.seed)
         text = self.fields.text(values)
-        return Run(asked.model, text, options, questions=questions), asked.holds_seed
+        return TextRun(asked.model, text, options, questions=questions), asked.holds_seed
 
-    def _predicted(self, run: Run) -> Prediction:
+    def _predicted(self, run: TextRun) -> Prediction:
         return self._backend.predict(
             run.model, run.prompt, run.options, exact_key=run.exact_key, questions=run.questions
         )
 
-    def _prediction_of(self, run: Run) -> Prediction | None:
-        """None while the tokenizer is not downloaded: the run itself will fetch it."""
-        try:
-            return self._predicted(run)
-        except ModelUnavailable:
-            return None
+    def _run_shown(self, run: TextRun) -> ui.Updates:
+        """The run so far, or its result, which the rest follows a tenth of a second later."""
+        family = self._family(run.model, run.prompt)
+        if (shown := run.shown()) is not None:
+            return self._result(shown, family)
+        updates: ui.Updates = {
+            self.story: report.story(run.prompt, run.text, writing=True, family=family)
+        }
+        if not run.text:
+            if run.ahead and run.taken_at is not None:
+                with contextlib.suppress(BackendError):
+                    run.prediction = self._predicted(run)
+            ahead = run.ahead if run.taken_at is None else 0
+            updates[self.report] = report.waiting_report(
+                run.prediction, ahead, family, run.clicked_s
+            )
+        return updates
 
-    def _run(self, request: gr.Request) -> Iterator[ui.Updates]:
-        """Streams the visitor's run, at last what it cost; `_finish` follows with all else."""
-        session = str(request.session_hash)
-        run = self._page.runs.take(session, Run)
-        if run is not None:  # otherwise `_begin` found a mistake and reported it
-            family = self._family(run.model, run.prompt)
-            with self._page.runs.handing_over(session):
-                for text in run.texts(self._backend, self._page.line.waited_s()):
-                    if text:
-                        yield {
-                            self.story: report.story(run.prompt, text, writing=True, family=family)
-                        }
-                    elif run.waited_for:
-                        run.prediction = self._prediction_of(run)
-                        yield {
-                            self.report: report.waiting_report(
-                                run.prediction, 0, family, run.clicked_s
-                            )
-                        }
-            if (shown := run.shown()) is not None:
-                yield self._result(shown, family)  # `_finish` comes a tenth of a second later
-                return
-        yield {self.report: gr.skip()}  # A generator that yields nothing would empty its outputs.
-
-    def _finish(
-        self, before: Shown | None, runs: Any, view: str, request: gr.Request
+    def _run_ended(
+        self, run: TextRun, ending: Ending, before: Shown | None, runs: Any, view: str
     ) -> ui.Updates:
-        """Shows what is left of the run's result. After an error the last result stays."""
-        ended = self._page.runs.ended(str(request.session_hash), Run)
-        if ended is None:  # The run never started.
-            return {self.notice: gr.skip()}
-        run, problem = ended
+        """What is left of the run's result. After an error the last result stays."""
         family = self._family(run.model, run.prompt)
         shown = run.shown()
         if shown is None:
@@ -407,7 +357,7 @@ class PlaygroundTab:
                 **self._result(kept, family),
                 **self._at_rest(kept, view, family),
                 **cut,
-                self.notice: ui.notice(labelled(problem or "Stopped before it began.")),
+                self.notice: ui.notice(labelled(ending.why_empty)),
             }
         updates = self._at_rest(shown, view, family)
         if not isinstance(shown.result, Decisions):  # a record is of a text
@@ -423,8 +373,7 @@ class PlaygroundTab:
         }
 
     def _at_rest(self, shown: Shown | None, view: str, empty: Family) -> ui.Updates:
-        """What stands beside a result (or the page before the first one), with the buttons in
-        their initial state."""
+        """What stands beside a result, or the page before the first one."""
         family = self._family(shown.result.model, shown.prompt) if shown else empty
         is_text = shown is not None and not isinstance(shown.result, Decisions)
         # The token limit cut a text that the model can continue; an answer it cannot.
@@ -437,12 +386,7 @@ class PlaygroundTab:
             self.continue_text: gr.update(visible=can_go_on),
             self.copy_text: gr.update(value="Copy text", visible=is_text),
             self.retry: gr.update(visible=False),
-            self.generate: gr.update(value="Generate", interactive=True),
-            self.walkthrough.button: gr.update(interactive=True),
-            self.stop: gr.update(value="Stop", interactive=False),
-            self.notice: "",
             self.entries: self._cached_functions_table(),
-            self._page.status: self._page.engine_line(),
         }
 
     def _result(self, shown: Shown | None, empty: Family) -> ui.Updates:

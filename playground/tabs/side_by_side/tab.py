@@ -6,8 +6,9 @@ text is generated.
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -15,7 +16,8 @@ import gradio as gr
 from playground.context.draft import AT, SIDES, Draft, by_side, read
 from playground.context.page_context import PageContext
 from playground.context.request_fields import Asked, RequestFields
-from playground.context.runs import TextRun
+from playground.context.run_events import RunEvents
+from playground.context.runs import Ending, TextRun
 from playground.context.runs_together import Member, RunsTogether
 from playground.history import records
 from playground.tabs.generate.answer_as import JSON, SCHEMAS, TEXT, AnswerAs
@@ -29,10 +31,16 @@ from playground.ui.prediction_line import (
     no_prediction_line,
     prediction_line,
 )
-from xla_backend import BackendError, GenerationOptions, Grammar, ModelUnavailable, Prediction
+from xla_backend import (
+    BackendError,
+    GenerationOptions,
+    Grammar,
+    InvalidRequest,
+    ModelUnavailable,
+    Prediction,
+)
 
 ADDRESS = SIDES
-UPDATE_S = 0.06
 _OPTIONS = GenerationOptions(max_new_tokens=64)
 EXAMPLES: tuple[tuple[str, str, GenerationOptions, GenerationOptions], ...] = (
     (
@@ -59,6 +67,8 @@ EXAMPLES: tuple[tuple[str, str, GenerationOptions, GenerationOptions], ...] = (
 
 class Pair(RunsTogether):
     """The runs of both sides."""
+
+    update_s = 0.06
 
 
 class Side:
@@ -195,24 +205,23 @@ class SideBySideTab:
 
     def _connect_run(self) -> None:
         results = [side.result for side in self.sides]
-        buttons = [self.run, self.in_turn, self.stop]
-        for button, begin in ((self.run, self._begin), (self.in_turn, self._begin_in_turn)):
-            button.click(
-                begin,
-                {*self._fields},
-                [self.notice, *results, *buttons, *(side.controls.seed for side in self.sides)],
-                **ui.QUIET,
-            ).then(self._stream, None, results, **ui.FOLLOWING, **self._page.beside_others).then(
-                self._finish,
-                self._page.runs_of_visitor,
-                [
-                    *(self.notice, *results, self.compared, *buttons),
-                    *(self._page.runs_of_visitor, self._page.status),
-                ],
-                queue=False,
-                **ui.FOLLOWING,
-            )
-        ui.stop_by(self.stop, self._page.stop, self.notice)
+        events = RunEvents[Pair](
+            self._page,
+            self.notice,
+            {self.run: "", self.in_turn: ""},
+            self.stop,
+            shows=results,
+            shown=self._run_shown,
+            ends=[self.compared, self._page.runs_of_visitor],
+            ended=self._run_ended,
+            state=[self._page.runs_of_visitor],
+            place=self._page.beside_others,
+        )
+        seeds = [side.controls.seed for side in self.sides]
+        for button, apart_s in ((self.run, 0.0), (self.in_turn, None)):
+            pair_of = partial(self._pair_of, apart_s)
+            events.connect(button.click, pair_of, {*self._fields}, seeds)
+        events.connect_stop()
 
     def _connect_link(self) -> None:
         named: dict[str, ui.Field] = {"prompt": self.prompt}
@@ -280,32 +289,18 @@ class SideBySideTab:
             asked.model, asked.prompt, asked.options, cache_salt=secrets.token_hex(16)
         )
 
-    def _begin_in_turn(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
-        return self._begin(request, values, apart_s=None)
-
-    def _begin(
-        self, request: gr.Request, values: dict[Any, Any], apart_s: float | None = 0.0
-    ) -> ui.Updates:
+    def _pair_of(self, apart_s: float | None, values: dict[Any, Any]) -> tuple[Pair, ui.Updates]:
         """Checks both requests at once; neither is sent where one is wrong."""
         runs: list[TextRun] = []
         for side in self.sides:
             try:
                 runs.append(self._run_of(side, values, runs))
             except BackendError as error:
-                return {self.notice: ui.notice(f"{side.name}: {labelled(str(error))}")}
-        pair = Pair([Member(run) for run in runs], apart_s)
-        try:
-            self._page.begin(str(request.session_hash), pair)
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
-        return {
-            self.notice: "",
-            **self._shown(pair),
-            **{s.controls.seed: run.options.seed for s, run in zip(self.sides, runs, strict=True)},
-            self.run: gr.update(interactive=False),
-            self.in_turn: gr.update(interactive=False),
-            self.stop: gr.update(value="Stop", interactive=True),
-        }
+                raise InvalidRequest(f"{side.name}: {labelled(str(error))}") from error
+        seeds: ui.Updates = {}
+        for side, run in zip(self.sides, runs, strict=True):
+            seeds[side.controls.seed] = run.options.seed
+        return Pair([Member(run) for run in runs], apart_s), seeds
 
     def _run_of(self, side: Side, values: Mapping[Any, Any], before: list[TextRun]) -> TextRun:
         """A side's request. Where both draw a seed they have the same, so that only what the
@@ -327,7 +322,7 @@ class SideBySideTab:
             run.prediction = None
         return run
 
-    def _shown(self, pair: Pair) -> ui.Updates:
+    def _run_shown(self, pair: Pair) -> ui.Updates:
         texts = report.texts(pair.members) if pair.is_over else (None, None)
         status = self._page.backend.status
         updates: ui.Updates = {}
@@ -339,36 +334,10 @@ class SideBySideTab:
             updates[side.result] = report.side(side.name, member, phase, text)
         return updates
 
-    def _stream(self, request: gr.Request) -> Iterator[ui.Updates]:
-        """Runs both sides; shows what has changed."""
-        session = str(request.session_hash)
-        pair = self._page.runs.take(session, Pair)
-        if pair is not None:  # otherwise `_begin` found a mistake and reported it
-            last: ui.Updates = {}
-            with self._page.runs.handing_over(session):
-                for _ in pair.updates(self._page, UPDATE_S):
-                    shown = self._shown(pair)
-                    new = {part: html for part, html in shown.items() if html != last.get(part)}
-                    last = shown
-                    if new:
-                        yield new
-        yield {self.sides[0].result: gr.skip()}
-
-    def _finish(self, runs: Any, request: gr.Request) -> ui.Updates:
-        """Shows both results, their differences and their costs."""
-        ended = self._page.runs.ended(str(request.session_hash), Pair)
-        if ended is None:  # It never started.
-            return {self.notice: gr.skip()}
-        pair, problem = ended
-        updates: ui.Updates = {
-            self.notice: ui.notice(problem),
-            **self._shown(pair),
-            self.compared: report.nothing_compared(),
-            self.run: gr.update(interactive=True),
-            self.in_turn: gr.update(interactive=True),
-            self.stop: gr.update(value="Stop", interactive=False),
-            self._page.status: self._page.engine_line(),
-        }
+    def _run_ended(self, pair: Pair, ending: Ending, runs: Any) -> ui.Updates:
+        """Both results, their differences and their costs."""
+        del ending
+        updates: ui.Updates = {**self._run_shown(pair), self.compared: report.nothing_compared()}
         whole = [shown for member in pair.members if (shown := member.run.shown())]
         for shown in whole:
             info = self._page.info(shown.result.model)

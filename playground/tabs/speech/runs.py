@@ -15,7 +15,11 @@ from xla_backend.interface.options import DEFAULT_MAX_SECONDS
 
 
 class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
-    """One visitor's recording, from the click to the transcript."""
+    """One visitor's recording, from the click to the transcript.
+
+    Attributes:
+        windows: those that are transcribed so far.
+    """
 
     def __init__(
         self,
@@ -31,6 +35,7 @@ class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
         self.options = options
         self.language = language
         self.max_seconds = max_seconds
+        self.windows: tuple[TranscribedWindow, ...] = ()
 
     def _open(self, backend: AnyBackend) -> AnyStream[TranscribedWindow, Transcription]:
         return backend.transcribe_windows(
@@ -41,18 +46,16 @@ class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
             max_seconds=self.max_seconds,
         )
 
-    def progress(
-        self, backend: AnyBackend, waited_s: float
-    ) -> Iterator[tuple[TranscribedWindow, ...]]:
-        """Runs the request; yields the growing list of windows. Afterwards see `heard`."""
-        windows: list[TranscribedWindow] = []
+    def steps(self, backend: AnyBackend, waited_s: float) -> Iterator[object]:
+        """Transcribes it; yields at the start and with new `windows`. Afterwards see `heard`."""
+        yield self
         last = 0.0
         for window in self.chunks(backend, waited_s):
-            windows.append(window)
+            self.windows += (window,)
             now = time.perf_counter()
             if now - last >= BETWEEN_UPDATES_S:
                 last = now
-                yield tuple(windows)
+                yield window
 
     def heard(self) -> Heard | None:
         """The final result; None if the run never started."""

@@ -4,19 +4,21 @@ Knows the components and what each event does to them. Must not know how anythin
 the modules that write HTML and in the style sheet) nor how speech is recognised.
 """
 
-from collections.abc import Iterator
+import contextlib
 from typing import Any
 
 import gradio as gr
 import htpy as h
 
 from playground.context.page_context import PageContext
+from playground.context.run_events import RunEvents
+from playground.context.runs import Ending
 from playground.tabs.speech import report
 from playground.tabs.speech.examples import speech_examples
 from playground.tabs.speech.runs import SpeechRun
 from playground.ui import components as ui
 from playground.ui.markup import nothing
-from playground.ui.option_controls import slider_end
+from playground.ui.option_controls import labelled, slider_end
 from playground.ui.prediction_line import (
     awaited_prediction_line,
     no_prediction_line,
@@ -28,7 +30,6 @@ from xla_backend import (
     InvalidRequest,
     ModelInfo,
     ModelUnavailable,
-    Prediction,
 )
 from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL, PACKAGED_SPEECH_MODEL
 from xla_backend.interface.options import MAX_NUM_BEAMS, WINDOW_TOKENS
@@ -169,29 +170,23 @@ class SpeechTab:
         )
 
     def _connect_run(self) -> None:
-        self.transcribe.click(
-            self._begin,
-            [self.model, self.recording, self.num_beams, self.max_new_tokens, self.language],
-            [self.notice, self.transcript, self.report, self.windows, self.transcribe, self.stop],
-            **ui.QUIET,
-        ).then(
-            self._run,
-            [self.shown, *self._options],
-            [
-                self.transcript,
-                self.report,
-                self.windows,
-                self.notice,
-                self.shown,
-                self.prediction,
-                self._page.status,
-                self.transcribe,
-                self.stop,
-            ],
-            **ui.FOLLOWING,
-            **self._page.alone,
+        events = RunEvents[SpeechRun](
+            self._page,
+            self.notice,
+            {self.transcribe: "Transcribing"},
+            self.stop,
+            shows=[self.transcript, self.report, self.windows],
+            shown=self._run_shown,
+            ends=[self.shown, self.prediction],
+            ended=self._run_ended,
+            state=[self.shown, *self._options],
+            place=self._page.alone,
         )
-        ui.stop_by(self.stop, self._page.stop, self.notice)
+        request: list[ui.Field] = [self.model, self.recording, self.num_beams]
+        events.connect(
+            self.transcribe.click, self._run_of, [*request, self.max_new_tokens, self.language]
+        )
+        events.connect_stop()
 
     def _follow(self, followed: str, name: str, *options: int) -> ui.Updates:
         """All that follows a change, in one answer: those of two models chosen one after the other
@@ -221,92 +216,68 @@ class SpeechTab:
         except BackendError as error:
             return no_prediction_line(str(error))
 
-    def _begin(
+    def _run_of(
         self,
-        request: gr.Request,
         model: str,
         recording: str | None,
         num_beams: int,
         max_new_tokens: int,
         language: str | None,
-    ) -> ui.Updates:
-        """Checks the request at once, so that mistakes are reported without waiting in line."""
-        try:
-            options = _options_from(num_beams, max_new_tokens)
-            self._page.check_request(model, options=options)
-            if not recording:
-                raise InvalidRequest(_NOTHING_TO_HEAR)
-            run = SpeechRun(
-                model, recording, options, self._spoken(model, language), self._page.limits.audio_s
-            )
-            run.prediction = prediction = self._prediction_of(run)
-            ahead = self._page.begin(str(request.session_hash), run)
-        except BackendError as error:
-            return {self.notice: ui.notice(str(error))}
-        return {
-            self.notice: "",
-            self.transcript: report.transcript("", writing=True),
-            self.report: report.waiting_speech_report(prediction, ahead),
-            self.windows: report.window_table([]),
-            self.transcribe: gr.update(value="Transcribing", interactive=False),
-            self.stop: gr.update(interactive=True),
-        }
+    ) -> tuple[SpeechRun, ui.Updates]:
+        options = _options_from(num_beams, max_new_tokens)
+        self._page.check_request(model, options=options)
+        if not recording:
+            raise InvalidRequest(_NOTHING_TO_HEAR)
+        spoken = self._spoken(model, language)
+        run = SpeechRun(model, recording, options, spoken, self._page.limits.audio_s)
+        self._set_prediction(run)
+        return run, {}
 
     def _spoken(self, model: str, language: str | None) -> str | None:
         """The language for the model; models with one language have no such field."""
         knows_many = any(m.is_multilingual for m in self._page.speech_models() if m.name == model)
         return (language or None) if knows_many else None
 
-    def _prediction_of(self, run: SpeechRun) -> Prediction | None:
-        """None while the model is not downloaded: the run itself will fetch it."""
-        try:
-            return self._backend.predict_speech(run.model, run.options)
-        except ModelUnavailable:
-            return None
+    def _set_prediction(self, run: SpeechRun) -> None:
+        with contextlib.suppress(ModelUnavailable):  # the run itself will fetch the model
+            run.prediction = self._backend.predict_speech(run.model, run.options)
 
-    def _run(
-        self,
-        before: report.Heard | None,
-        model: str,
-        num_beams: int,
-        max_new_tokens: int,
-        request: gr.Request,
-    ) -> Iterator[ui.Updates]:
-        """Shows the windows as they come, then their cost. After an error the last result stays."""
-        session = str(request.session_hash)
-        run = self._page.runs.take(session, SpeechRun)
-        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
-            yield {self.notice: gr.skip()}
-            return
-        heard = None
-        with self._page.runs.carrying_out(session) as ending:
-            if run.waited_for:
-                run.prediction = self._prediction_of(run)
-                yield {self.report: report.waiting_speech_report(run.prediction, 0, run.clicked_s)}
-            for windows in run.progress(self._backend, self._page.line.waited_s()):
-                text = " ".join(window.text for window in windows if window.text)
-                yield {
-                    self.transcript: report.transcript(text, writing=True),
-                    self.windows: report.window_table(windows),
-                }
-            heard = run.heard()
-        problem = "" if heard else ending.problem or "Stopped before it began."
-        yield {
+    def _run_shown(self, run: SpeechRun) -> ui.Updates:
+        """The windows as they come, then their cost."""
+        if (heard := run.heard()) is not None:
+            return self._at_rest(heard)
+        text = " ".join(window.text for window in run.windows if window.text)
+        updates: ui.Updates = {
+            self.transcript: report.transcript(text, writing=True),
+            self.windows: report.window_table(run.windows),
+        }
+        if not run.windows:
+            if run.ahead and run.taken_at is not None:
+                self._set_prediction(run)
+            ahead = run.ahead if run.taken_at is None else 0
+            updates[self.report] = report.waiting_speech_report(
+                run.prediction, ahead, run.clicked_s
+            )
+        return updates
+
+    def _run_ended(
+        self, run: SpeechRun, ending: Ending, before: report.Heard | None, *options: Any
+    ) -> ui.Updates:
+        """The transcript with what it cost. After an error the last result stays."""
+        heard = run.heard()
+        return {
             **self._at_rest(heard or before),
-            self.notice: ui.notice(problem),
-            self.prediction: self._predict(model, num_beams, max_new_tokens),
+            self.shown: heard or before,
+            self.notice: ui.notice("" if heard else labelled(ending.why_empty)),
+            self.prediction: self._predict(*options),
         }
 
     def _at_rest(self, heard: report.Heard | None) -> ui.Updates:
-        """A result (or the tab before the first one) with the buttons in their initial state."""
+        """A result, or the tab before the first one."""
         return {
-            self.shown: heard,
             self.transcript: report.heard_transcript(heard) if heard else report.empty_transcript(),
             self.report: report.speech_report(heard) if heard else report.empty_speech_report(),
             self.windows: report.window_table(heard.result.windows if heard else []),
-            self.transcribe: gr.update(value="Transcribe", interactive=True),
-            self.stop: gr.update(value="Stop", interactive=False),
-            self._page.status: self._page.engine_line(),
         }
 
 

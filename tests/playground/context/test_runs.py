@@ -6,10 +6,7 @@ from dataclasses import replace
 import pytest
 
 from playground.context.measuring import MeasuringRun
-from playground.context.runs import Run, Runs
-from playground.tabs.chat.conversation import Conversation
-from playground.tabs.chat.runs import ChatRun
-from playground.tabs.compare.runs import ComparisonRun, VariantsRun
+from playground.context.runs import Ending, Runs, TextRun, reporting_errors
 from playground.tabs.generate.report import report
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
@@ -21,13 +18,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch, "playground.context.runs", "playground.context.measuring")
 
 
-def a_run() -> Run:
-    return Run("gpt2-stories", "Once", GenerationOptions())
+def a_run() -> TextRun:
+    return TextRun("gpt2-stories", "Once", GenerationOptions())
 
 
 def test_a_run_yields_the_text_so_far_and_ends_with_a_result() -> None:
     run = a_run()
-    texts = list(run.texts(FakeBackend([" upon", " a", " time"]), waited_s=0.0))
+    texts = list(run.steps(FakeBackend([" upon", " a", " time"]), waited_s=0.0))
     assert texts[:2] == ["", " upon"], "it begins, then the first text comes without a wait"
     shown = run.shown()
     assert (shown.prompt, shown.other_s) == ("Once", 0.0)
@@ -36,7 +33,7 @@ def test_a_run_yields_the_text_so_far_and_ends_with_a_result() -> None:
 
 def test_a_stop_keeps_what_was_written_and_what_waited_never_runs() -> None:
     run = a_run()
-    texts = run.texts(FakeBackend([" a"] * 1000), waited_s=0.0)
+    texts = run.steps(FakeBackend([" a"] * 1000), waited_s=0.0)
     next(texts)
     next(texts)
     run.stop()
@@ -46,7 +43,7 @@ def test_a_stop_keeps_what_was_written_and_what_waited_never_runs() -> None:
 
     engine, run = FakeBackend(), a_run()
     run.stop()
-    assert list(run.texts(engine, waited_s=0.0)) == []
+    assert list(run.steps(engine, waited_s=0.0)) == []
     assert run.shown() is None
     assert engine.asked == []
 
@@ -54,31 +51,31 @@ def test_a_stop_keeps_what_was_written_and_what_waited_never_runs() -> None:
 def test_waiting_for_another_run_counts_as_queue() -> None:
     engine, run = FakeBackend(), a_run()
     engine.generate(run.model, run.prompt, run.options)
-    list(run.texts(engine, waited_s=2.0))
+    list(run.steps(engine, waited_s=2.0))
     shown = run.shown()
     itself = engine.generate(run.model, run.prompt, run.options).timing
     assert shown.result.timing.queue_s == 2.0
     assert shown.result.timing.total_s == pytest.approx(2.0 + itself.total_s)
 
 
-@pytest.mark.parametrize("waited_for", [False, True])
-def test_waiting_for_the_background_is_not_waiting_for_others(waited_for: bool) -> None:
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_waiting_for_the_background_is_not_waiting_for_others(ahead: int) -> None:
     engine, run = FakeBackend(), a_run()
-    run.waited_for = waited_for
+    run.ahead = ahead
     run.prediction = engine.predict(run.model, run.prompt, run.options)
     engine.make_ready(run.model, run.prediction.key)
-    list(run.texts(engine, waited_s=2.0))
+    list(run.steps(engine, waited_s=2.0))
     shown = run.shown()
     assert shown is not None
     said = "this shape was being compiled in the background" in report(shown)
-    assert said is not waited_for
+    assert said is not bool(ahead)
 
 
 def test_a_start_of_the_engine_is_named_apart(clock: Clock) -> None:
     engine, run = FakeBackend(), a_run()
     engine.status = EngineStatus("starting")
     clock.now += 60.0
-    list(run.texts(engine, waited_s=0.0))
+    list(run.steps(engine, waited_s=0.0))
     shown = run.shown()
     assert shown.other_s == 60.0 - shown.result.timing.total_s
 
@@ -86,7 +83,7 @@ def test_a_start_of_the_engine_is_named_apart(clock: Clock) -> None:
 def test_loading_the_model_is_part_of_the_time_from_end_to_end() -> None:
     engine, run = FakeBackend(), a_run()
     engine.hold("load")
-    texts = run.texts(engine, waited_s=0.0)
+    texts = run.steps(engine, waited_s=0.0)
     ended = threading.Thread(target=list, args=(texts,))
     ended.start()
     engine.reached("load")
@@ -116,21 +113,21 @@ def test_a_visitor_has_one_run_at_a_time_and_one_event_carries_it_out() -> None:
     with pytest.raises(InvalidRequest, match="has not ended yet"):
         runs.begin("one", a_run())
     assert runs.begin("two", a_run()) == 1
-    runs.end("one")
+    runs.leave("one")
     assert runs.begin("three", a_run()) == 1
 
     runs = Runs()
     run = a_run()
     runs.begin("one", run)
-    assert runs.take("one", Run) is run
-    assert runs.take("one", Run) is None
-    assert runs.take("nobody", Run) is None
+    assert runs.take("one") is run
+    assert runs.take("one") is None
+    assert runs.take("nobody") is None
 
 
 def test_runs_that_no_page_carries_out_or_shows_are_not_kept_for_ever() -> None:
     runs = Runs()
     runs.begin("a page", a_run())
-    running = runs.take("a page", Run)
+    running = runs.take("a page")
     for number in range(5000):
         runs.begin(f"by hand {number}", a_run())
     kept = [name for name in range(5000) if runs.of(f"by hand {name}")]
@@ -139,36 +136,32 @@ def test_runs_that_no_page_carries_out_or_shows_are_not_kept_for_ever() -> None:
     assert runs.of("a page") is running
 
     for number in range(5000):
-        runs.end(f"by hand {number}")
+        runs.leave(f"by hand {number}")
         runs.begin(f"by hand {number}", a_run())
-        with runs.handing_over(f"by hand {number}"):
+        with runs.carrying_out(f"by hand {number}"):
             pass
-    handed = [number for number in range(5000) if runs.ended(f"by hand {number}", Run)]
-    assert 0 < len(handed) <= 1000
-    assert handed[-1] == 4999
+    shown = [number for number in range(5000) if runs.ended(f"by hand {number}")]
+    assert 0 < len(shown) <= 1000
+    assert shown[-1] == 4999
 
 
-def test_an_event_takes_a_run_of_its_kind_and_leaves_those_of_other_tabs_alone() -> None:
-    of_generate = a_run()
-    of_chat = ChatRun(Conversation("gpt2-stories"), "Once", 0, "")
-    of_compare = VariantsRun("Once", [])
-    for run, own, others in (
-        (of_generate, Run, (ChatRun, ComparisonRun)),
-        (of_chat, ChatRun, (Run, ComparisonRun)),
-        (of_compare, ComparisonRun, (Run, ChatRun)),
-    ):
-        runs = Runs()
-        runs.begin("one", run)
-        assert [runs.take("one", other) for other in others] == [None, None]
-        assert runs.take("one", own) is run
+def test_events_take_their_own_run_and_leave_those_of_other_tabs_alone() -> None:
+    runs, run, own, others = Runs(), a_run(), object(), object()
+    runs.begin("one", run, own)
+    assert runs.take("one", others) is None
+    assert runs.take("one", own) is run
+    with runs.carrying_out("one"):
+        assert runs.ended("one", own) is None, "it has not ended"
+    assert runs.ended("one", others) is None
+    assert runs.ended("one", own) == (run, Ending())
 
 
 def test_who_leaves_or_stops_ends_the_run() -> None:
     runs = Runs()
     run = a_run()
     runs.begin("one", run)
-    runs.end("one")
-    runs.end("one")
+    runs.leave("one")
+    runs.leave("one")
     assert run.stopped
     assert runs.of("one") is None
 
@@ -176,60 +169,52 @@ def test_who_leaves_or_stops_ends_the_run() -> None:
     assert not runs.stop("visitor")
     runs.begin("visitor", run)
     assert runs.stop("visitor")
-    assert run.stopped
+    with runs.carrying_out("visitor"):
+        assert runs.of("visitor") is run
+    assert runs.ended("visitor") == (run, Ending(stopped=True))
 
 
-def test_an_error_ends_the_run_and_becomes_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
-    runs = Runs()
-    for error, sentence in (
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (None, ""),
         (InvalidRequest("The prompt is empty."), "The prompt is empty."),
         (ValueError("x"), "the server's log has the details"),
-    ):
-        runs.begin("one", a_run())
-        with runs.carrying_out("one") as ending:
-            raise error
-        assert sentence in ending.problem
-        assert runs.of("one") is None
-    assert "ValueError: x" in caplog.text
-
-    runs = Runs()
-    run = a_run()
+    ],
+)
+def test_an_error_ends_the_run_and_becomes_a_sentence_that_is_shown_once(
+    error: Exception | None, sentence: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs, run = Runs(), a_run()
     runs.begin("one", run)
-    with runs.carrying_out("one") as ending:
+    with runs.carrying_out("one"):
         assert runs.of("one") is run
-    assert (ending.problem, runs.of("one")) == ("", None)
+        if error:
+            raise error
+    assert (runs.of("one"), run.is_over) == (None, True)
+    ended, ending = runs.ended("one")
+    assert ended is run
+    assert sentence in ending.problem
+    assert bool(ending.problem) == bool(sentence)
+    assert runs.ended("one") is None
+    assert ("ValueError: x" in caplog.text) == (type(error) is ValueError)
+    with reporting_errors() as ending:
+        if error:
+            raise error
+    assert sentence in ending.problem
 
-    with runs.reporting_errors() as ending:
-        raise InvalidRequest("Ask for less.")
-    assert ending.problem == "Ask for less."
-    with runs.reporting_errors() as ending:
-        raise ZeroDivisionError
-    assert "log" in ending.problem
 
-
-def test_a_run_is_handed_over_once_and_not_to_who_has_left() -> None:
-    runs = Runs()
-    for error, sentence in ((None, ""), (InvalidRequest("Too long."), "Too long.")):
-        run = a_run()
-        runs.begin("one", run)
-        with runs.handing_over("one"):
-            if error:
-                raise error
-        assert runs.of("one") is None
-        assert runs.ended("two", Run) is None
-        assert runs.ended("one", Run) == (run, sentence)
-        assert runs.ended("one", Run) is None
-
+def test_a_visitor_who_has_left_is_shown_nothing() -> None:
     runs = Runs()
     runs.begin("in the middle", a_run())
-    with runs.handing_over("in the middle"):
+    with runs.carrying_out("in the middle"):
         runs.leave("in the middle")
     runs.begin("at the end", a_run())
-    with runs.handing_over("at the end"):
+    with runs.carrying_out("at the end"):
         pass
     runs.leave("at the end")
     for session in ("in the middle", "at the end"):
-        assert (runs.of(session), runs.ended(session, Run)) == (None, None)
+        assert (runs.of(session), runs.ended(session)) == (None, None)
 
 
 def test_a_run_or_measurement_keeps_the_engine_and_says_how_long(clock: Clock) -> None:
@@ -239,8 +224,8 @@ def test_a_run_or_measurement_keeps_the_engine_and_says_how_long(clock: Clock) -
     run.prediction = replace(run.prediction, expected_s=5.0)
     making = EngineStatus("compiling", str(run.prediction.key))
     assert runs.occupation(making) is None, "it has not begun"
-    assert runs.take("me", Run) is run
-    texts = run.texts(engine, waited_s=0.0)
+    assert runs.take("me") is run
+    texts = run.steps(engine, waited_s=0.0)
     next(texts)
     clock.now += 1.0
     occupation = runs.occupation(making)
@@ -252,13 +237,13 @@ def test_a_run_or_measurement_keeps_the_engine_and_says_how_long(clock: Clock) -
     runs, run = Runs(), Measurement()
     runs.begin("me", run)
     assert runs.occupation(EngineStatus("ready")) is None
-    runs.take("me", Measurement)
+    runs.take("me")
     occupation = runs.occupation(EngineStatus("ready"))
     assert (occupation.activity, occupation.left_s) == ("Measuring", None)
     run.ends_at = clock.now + 30.0
     occupation = runs.occupation(EngineStatus("generating"))
     assert occupation.left_s == 30.0
-    runs.end("me")
+    runs.leave("me")
     assert runs.occupation(EngineStatus("ready")) is None
 
 

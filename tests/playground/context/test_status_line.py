@@ -4,7 +4,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from playground.context.runs import Occupation, Run
+from playground.context.runs import Occupation, TextRun
 from playground.context.status_line import phase_of, queued, status_line, stopping_note
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
@@ -80,7 +80,7 @@ def test_whoever_waits_reads_the_place_the_time_and_what_runs(clock: Clock) -> N
 
 def test_a_run_says_what_becomes_of_it(clock: Clock) -> None:
     """Text came under "making the function", and 12 s of loading stood in a footnote."""
-    run = Run("model", "Once", GenerationOptions())
+    run = TextRun("model", "Once", GenerationOptions())
     run.prediction = FakeBackend().predict("gpt2-stories", "Once", run.options)
     own = str(run.prediction.key)
 

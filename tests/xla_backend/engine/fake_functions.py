@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.kernels.matmul.packing import BLOCK
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model import output, sampling
 from xla_backend.model.functions import PoolFunctions
 from xla_backend.model.kv_memory import KVMemory

@@ -34,7 +34,7 @@ from xla_backend.engine import loaded_models
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.results import ModelInfo
-from xla_backend.kernels.matmul.packing import BLOCK
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model.functions import PaddedFunctions
 from xla_backend.model.loaded_model import LoadedModel
 from xla_backend.model.output import Output

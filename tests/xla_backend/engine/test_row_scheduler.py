@@ -10,7 +10,7 @@ import pytest
 from tests.xla_backend.engine.fake_functions import END, FakeFunctions, pool, text_alone
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.timing import Stopwatch
-from xla_backend.kernels.matmul.packing import BLOCK
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.rows.pool import Pool, Row
 from xla_backend.rows.prefix_store import PrefixStore

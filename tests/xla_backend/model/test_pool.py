@@ -17,7 +17,7 @@ from tests.xla_backend.model.parity import FORMS, DecoderOnlyPair
 from xla_backend import Backend, BucketRules, GenerationOptions, GenerationResult
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
-from xla_backend.kernels.matmul.packing import BLOCK
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 
 CONTEXT, NEW = 300, 6
 MAKERS = checkpoints.growing(CONTEXT)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xla_backend.inspection.hlo import protos
-from xla_backend.kernels.matmul.packing import COLUMNS, PRODUCT, READING
+from xla_backend.kernels.matmul.packing import COLUMNS, MATMUL, READING
 
 _BYTES = {"PRED": 1, "TOKEN": 0, "OPAQUE_TYPE": 0, "TUPLE": 0, "BF16": 2, "C64": 8, "C128": 16}
 _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"})
@@ -111,7 +111,7 @@ def flops(module: Module, instruction: Any) -> tuple[int, int]:
     if opcode == "dot":
         axes = instruction.dot_dimension_numbers.lhs_contracting_dimensions
         return 2 * count * math.prod(operands[0].dimensions[axis] for axis in axes), 0
-    if opcode == "custom-call" and instruction.custom_call_target.startswith(PRODUCT):
+    if opcode == "custom-call" and instruction.custom_call_target.startswith(MATMUL):
         return 2 * count * operands[0].dimensions[-1], 0
     if opcode == "convolution":
         kernel = operands[1].dimensions
@@ -156,7 +156,7 @@ def traffic(module: Module, instruction: Any) -> tuple[dict[int, int], int]:
     elif instruction.custom_call_target.startswith(READING):
         places, tiles = (operand.shape.dimensions[0] for operand in operands)
         read[1] = read[1] * places // (COLUMNS * tiles)
-    elif instruction.custom_call_target.startswith(PRODUCT) and len(operands) == 3:
+    elif instruction.custom_call_target.startswith(MATMUL) and len(operands) == 3:
         # With a part of a matrix: the third says which.
         tiles = operands[1].shape.dimensions[0]
         read[1] = read[1] * instruction.shape.dimensions[-1] // (COLUMNS * tiles)

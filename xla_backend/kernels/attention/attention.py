@@ -24,6 +24,7 @@ from llvmlite import ir
 from xla_backend.kernels import machine_code, registration
 from xla_backend.kernels.attention import exponential
 from xla_backend.kernels.attention.exponential import constant
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.kernels.handler import Handler
 from xla_backend.kernels.machine_code import (
     BIT,
@@ -41,7 +42,7 @@ from xla_backend.kernels.machine_code import (
 )
 from xla_backend.kernels.matmul import micro_kernel
 from xla_backend.kernels.matmul.matmul import NAN_BYTE
-from xla_backend.kernels.matmul.packing import BLOCK, COLUMNS
+from xla_backend.kernels.matmul.packing import COLUMNS
 from xla_backend.kernels.matmul.panel import UNROLLED
 from xla_backend.kernels.threads import Job
 
@@ -76,18 +77,18 @@ _GROUP = {"last": 0, "count": 8, "splits_before": 16, "sums_before": 24, "done":
 def layer_bytes(kv_heads: int, head_size: int) -> int:
     """Bytes of a layer in a block, a multiple of 64.
 
-    For each head of keys and values: keys `[D, BLOCK]`, then values
+    For each head of keys and values: keys `[BLOCK / 64, D, 64]`, then values
     `[ceil(D / 64), BLOCK, 64]`, float32.
     """
-    return kv_heads * _LINE * (head_size + BLOCK * -(-head_size // COLUMNS))
+    return 4 * kv_heads * BLOCK * (head_size + COLUMNS * -(-head_size // COLUMNS))
 
 
 def prepare() -> None:
     """Starts compiling it; see `registration.prepare`."""
-    registration.prepare(NAME, _module)
+    registration.prepare(NAME, build)
 
 
-def _module(name: str) -> ir.Module:
+def build(name: str) -> ir.Module:
     module = ir.Module(name)
     _handler(module, name, _Attention(module).unit())
     return module
@@ -141,7 +142,7 @@ class _Attention:
         each = ForLoop(builder, first, end, 1)
         _, position = _place(builder, places_at, each.index)
         keys, values = self._tiles(builder, job, row, position, head)
-        line = builder.urem(position, long(BLOCK))
+        line = builder.urem(position, long(COLUMNS))
         at = builder.mul(builder.add(builder.mul(each.index, kv_heads), head), size)
         column = ForLoop(builder, long(0), size, 4)
         at = builder.add(at, column.index)
@@ -204,7 +205,7 @@ class _Attention:
         begin = builder.greatest(split_at, begin)
         end = builder.least(builder.add(split_at, long(_SPLIT)), builder.add(position, long(1)))
         room = builder.mul(queries, builder.add(size, long(_SCORES)))
-        scores = builder.intrinsic("malloc", POINTER, [builder.mul(room, long(4))])
+        scores = _JOB.allocate(builder, job, builder.mul(room, long(4)))
         x_at = builder.at(scores, builder.mul(queries, long(_SCORES)), FLOAT)
         each = ForLoop(builder, long(0), count, 1)
         token = builder.add(each.index, first)
@@ -224,13 +225,13 @@ class _Attention:
             micro_kernel.choose(builder, self._sums, number, add(some.index))
             some.close()
 
-        blocks = ForLoop(builder, begin, end, BLOCK)
-        keys, values = self._tiles(builder, job, row, blocks.index, head)
-        following = builder.add(blocks.index, long(BLOCK))
+        tiles = ForLoop(builder, begin, end, COLUMNS)
+        keys, values = self._tiles(builder, job, row, tiles.index, head)
+        following = builder.add(tiles.index, long(COLUMNS))
         is_last = builder.icmp_unsigned(">=", following, end)
         following = builder.select(is_last, begin, following)
         ahead = builder.select(is_last, *reversed(self._tiles(builder, job, row, following, head)))
-        column = builder.sub(blocks.index, split_at)
+        column = builder.sub(tiles.index, split_at)
 
         def of_keys(query: Value) -> list[Value]:
             x = builder.at(x_at, builder.mul(query, size), FLOAT)
@@ -240,7 +241,7 @@ class _Attention:
             return [x, size, keys, size, out, long(_SCORES), begins, ahead]
 
         for_queries(of_keys)
-        blocks.close()
+        tiles.close()
 
         each = ForLoop(builder, long(0), queries, 1)
         token = builder.udiv(each.index, shared)
@@ -252,35 +253,35 @@ class _Attention:
         limits = [builder.trunc(x, WORD) for x in (lowest, highest)]
         of_query = builder.at(sums_at, builder.mul(each.index, sums_width), FLOAT)
         of_query = builder.at(of_query, builder.sub(sums_width, long(LANES)), FLOAT)
-        columns = [builder.sub(x, split_at) for x in (begin, end)]
-        builder.call(soften, [at, *columns, *limits, cap, of_query])
+        seen = [builder.sub(x, split_at) for x in (begin, end)]
+        builder.call(soften, [at, *seen, *limits, cap, of_query])
         each.close()
 
-        blocks = ForLoop(builder, begin, end, BLOCK)
-        _, values = self._tiles(builder, job, row, blocks.index, head)
-        following = builder.add(blocks.index, long(BLOCK))
+        tiles = ForLoop(builder, begin, end, COLUMNS)
+        _, values = self._tiles(builder, job, row, tiles.index, head)
+        following = builder.add(tiles.index, long(COLUMNS))
         is_last = builder.icmp_unsigned(">=", following, end)
         # After the last one, the next unit's: the next head's keys.
         following = builder.select(is_last, begin, following)
         next_head = builder.add(head, builder.zext(is_last, LONG))
         ahead = builder.select(is_last, *self._tiles(builder, job, row, following, next_head))
-        column = builder.sub(blocks.index, split_at)
-        begins = builder.icmp_unsigned("==", blocks.index, begin)
-        lines = builder.least(builder.sub(end, blocks.index), long(BLOCK))
-        parts = ForLoop(builder, long(0), size, COLUMNS)
-        of_part = builder.mul(parts.index, long(4 * BLOCK))
+        column = builder.sub(tiles.index, split_at)
+        begins = builder.icmp_unsigned("==", tiles.index, begin)
+        depth = builder.least(builder.sub(end, tiles.index), long(COLUMNS))
+        columns = ForLoop(builder, long(0), size, COLUMNS)
+        of_columns = builder.mul(columns.index, long(4 * BLOCK))
 
         def of_values(query: Value) -> list[Value]:
             x = builder.add(builder.mul(query, long(_SCORES)), column)
             x = builder.at(scores, x, FLOAT)
-            out = builder.add(builder.mul(query, sums_width), parts.index)
+            out = builder.add(builder.mul(query, sums_width), columns.index)
             out = builder.at(sums_at, out, FLOAT)
-            tile, later = builder.at(values, of_part), builder.at(ahead, of_part)
-            return [x, long(_SCORES), tile, lines, out, sums_width, begins, later]
+            tile, later = builder.at(values, of_columns), builder.at(ahead, of_columns)
+            return [x, long(_SCORES), tile, depth, out, sums_width, begins, later]
 
         for_queries(of_values)
-        parts.close()
-        blocks.close()
+        columns.close()
+        tiles.close()
         builder.intrinsic("free", machine_code.VOID, [scores])
         done = builder.at(group, builder.add(long(_GROUP["done"]), builder.mul(head, long(8))))
         before = builder.atomic_rmw("add", done, long(1), "acq_rel")
@@ -317,10 +318,10 @@ class _Attention:
         ) -> list[Value]:
             """Calls `change(column, score, value)`, which returns the new score and value.
 
-            In blocks, with a value per vector, so that none waits for another.
+            In tiles, with a value per vector, so that none waits for another.
             """
-            vectors = BLOCK // LANES
-            each = ForLoop(builder, begin, end, BLOCK, [initial] * vectors)
+            vectors = COLUMNS // LANES
+            each = ForLoop(builder, begin, end, COLUMNS, [initial] * vectors)
             values = []
             for at, value in enumerate(each.values):
                 column = builder.add(each.index, long(LANES * at))
@@ -402,16 +403,19 @@ class _Attention:
     def _tiles(
         self, builder: Builder, job: Value, row: Value, position: Value, head: Value
     ) -> tuple[Value, Value]:
-        """The keys and the values of a position's block."""
+        """The keys of a position's tile, and its values from the tile's first position on."""
         (blocks_at,) = _JOB.get(builder, job, "blocks_at", POINTER)
         row_blocks, size, offset = _JOB.get(builder, job, "row_blocks size offset")
         block = builder.add(builder.mul(row, row_blocks), builder.udiv(position, long(BLOCK)))
         address = builder.load(builder.at(blocks_at, block, LONG), typ=LONG)
-        keys = builder.mul(size, long(_LINE))
-        of_head = builder.add(keys, builder.mul(_padded(builder, size), long(_LINE)))
+        keys = builder.mul(size, long(4 * BLOCK))
+        of_head = builder.add(keys, builder.mul(_padded(builder, size), long(4 * BLOCK)))
         begin = builder.add(offset, builder.mul(head, of_head))
-        tile = builder.at(builder.inttoptr(address, POINTER), begin)
-        return tile, builder.at(tile, keys)
+        keys_at = builder.at(builder.inttoptr(address, POINTER), begin)
+        values_at = builder.at(keys_at, keys)
+        tile = builder.udiv(builder.urem(position, long(BLOCK)), long(COLUMNS))
+        keys_at = builder.at(keys_at, builder.mul(tile, builder.mul(size, long(_LINE))))
+        return keys_at, builder.at(values_at, builder.mul(tile, long(COLUMNS * _LINE)))
 
     def _sums_at(self, builder: Builder, job: Value, group: Value, head: Value) -> Value:
         """The address of the sums of a group and a head of keys: `[splits, queries, width]`."""
@@ -440,7 +444,9 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     size = call.udiv(width, heads)
     most = call.greatest(long(1), call.udiv(long(_ROWS), call.udiv(heads, kv_heads)))
     group_size = _group_size(call, kv_heads)
-    groups_at = call.intrinsic("calloc", POINTER, [tokens, group_size])
+    groups_size = call.mul(tokens, group_size)
+    groups_at = call.allocate(groups_size)
+    call.intrinsic("memset", POINTER, [groups_at, ir.Constant(WORD, 0), groups_size])
 
     # Each token starts a group or continues the last one.
     each = ForLoop(call, long(0), tokens, 1, [long(-1), long(-2), *[long(0)] * 5])
@@ -471,7 +477,7 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     units = call.add(writes, call.mul(call.add(splits_before, splits), kv_heads))
     room = call.mul(call.add(sums_before, call.mul(splits, count)), heads)
     room = call.mul(room, call.mul(_sums_width(call, size), long(4)))
-    sums_at = call.intrinsic("malloc", POINTER, [room])
+    sums_at = call.allocate(room)
     is_small = call.icmp_unsigned("<", call.mul(work, call.mul(width, long(2))), long(_ALONE))
     values = {"q_at": q_at, "k_at": k_at, "v_at": v_at, "out_at": call.result}
     values |= {"places_at": places_at, "blocks_at": blocks_at, "groups_at": groups_at}
@@ -485,8 +491,6 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     values |= {"kv_heads": kv_heads, "size": size, "offset": offset, "window": window}
     values |= {"cap": cap, "groups": groups, "writes": writes}
     _JOB.share(call, unit, values, units, is_small)
-    for place in (sums_at, groups_at):
-        call.intrinsic("free", machine_code.VOID, [place])
     call.close()
 
 
@@ -516,16 +520,16 @@ def _place(builder: Builder, places_at: Value, token: Value) -> tuple[Value, Val
 def _span(
     builder: Builder, position: Value, count: Value, window: Value
 ) -> tuple[Value, Value, Value]:
-    """The blocks that `count` tokens see, the last of them at `position`.
+    """The tiles that `count` tokens see, the last of them at `position`.
 
-    The begin of the first block, the first split, and the number of splits.
+    The begin of the first tile, the first split, and the number of splits.
     """
     first = builder.sub(builder.add(position, long(1)), builder.add(count, window))
     begin = builder.greatest(builder.add(first, long(1)), long(0))
     begin = builder.select(builder.icmp_unsigned("==", window, long(0)), long(0), begin)
     first_split = builder.udiv(begin, long(_SPLIT))
     splits = builder.sub(builder.udiv(position, long(_SPLIT)), first_split)
-    return builder.and_(begin, long(-BLOCK)), first_split, builder.add(splits, long(1))
+    return builder.and_(begin, long(-COLUMNS)), first_split, builder.add(splits, long(1))
 
 
 def _padded(builder: Builder, size: Value) -> Value:

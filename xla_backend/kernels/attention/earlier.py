@@ -14,11 +14,11 @@ from __future__ import annotations
 from llvmlite import ir
 
 from xla_backend.kernels import registration
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.kernels.attention.recurrence import RECENT
 from xla_backend.kernels.handler import Handler
 from xla_backend.kernels.machine_code import FLOAT, LONG, POINTER, WORD, ForLoop, Value, long
 from xla_backend.kernels.matmul.matmul import NAN_BYTE
-from xla_backend.kernels.matmul.packing import BLOCK
 
 NAME = "earlier"
 """Its name in XLA."""
@@ -42,10 +42,10 @@ def row_bytes(taps: int, width: int) -> int:
 
 def prepare() -> None:
     """Starts compiling it; see `registration.prepare`."""
-    registration.prepare(NAME, _module)
+    registration.prepare(NAME, build)
 
 
-def _module(name: str) -> ir.Module:
+def build(name: str) -> ir.Module:
     """XLA's handler, in one thread: a line is some kilobytes. Operands: those of `before`."""
     module = ir.Module(name)
     call = Handler(module, name)

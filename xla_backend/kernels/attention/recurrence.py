@@ -108,11 +108,11 @@ class Heads(NamedTuple):
 
 def prepare() -> None:
     """Starts compiling both; see `registration.prepare`."""
-    registration.prepare(NAME, _module)
-    registration.prepare(STEP, _step_module)
+    registration.prepare(NAME, build)
+    registration.prepare(STEP, build_step)
 
 
-def _module(name: str) -> ir.Module:
+def build(name: str) -> ir.Module:
     module = ir.Module(name)
     _handler(module, name, _unit(module))
     return module
@@ -184,7 +184,7 @@ def _unit(module: ir.Module) -> ir.Function:
     may_be_drafts = builder.icmp_unsigned("<=", count, long(RECENT))
     certain = builder.select(may_be_drafts, long(1), count)
     nowhere, part_bytes = builder.room(FLOAT, LANES), builder.mul(keys, long(_LINE))
-    copy = builder.intrinsic("malloc", POINTER, [part_bytes])
+    copy = _JOB.allocate(builder, job, part_bytes)
     columns = ForLoop(builder, long(0), values, LANES)
     part = builder.at(matrix, builder.mul(columns.index, keys), FLOAT)
     with builder.if_then(builder.icmp_unsigned("<", held, position)):
@@ -272,14 +272,12 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     )
     first_address = call.get(blocks_at, LONG, call.mul(call.sub(row_blocks, long(1)), long(8)))
     has_none = call.icmp_unsigned("==", first_address, long(0))
-    own, own_at = (
-        call.intrinsic("malloc", POINTER, [call.select(has_none, row_bytes, long(64))]),
-        call.room(POINTER, 1),
-    )
+    own = call.allocate(call.select(has_none, row_bytes, long(64)))
+    own_at = call.room(POINTER, 1)
     call.store(own, own_at)
     blocks_at = call.select(has_none, own_at, blocks_at)
     # Of the tokens of a row: the first one, and how many there are.
-    groups_at = call.intrinsic("malloc", POINTER, [call.mul(tokens, long(16))])
+    groups_at = call.allocate(call.mul(tokens, long(16)))
     each = ForLoop(call, long(0), tokens, 1, [long(-1), long(-2)])
     number, row_before = each.values
     row, _ = _place(call, places_at, each.index)
@@ -308,12 +306,10 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
         every = call.mul(call.mul(call.mul(tokens, heads), values), long(4))
         end = call.at(call.result, call.sub(every, size))
         call.intrinsic("memcpy", POINTER, [end, own, size])
-    call.intrinsic("free", machine_code.VOID, [own])
-    call.intrinsic("free", machine_code.VOID, [groups_at])
     call.close()
 
 
-def _step_module(name: str) -> ir.Module:
+def build_step(name: str) -> ir.Module:
     """Operands: those of `step`; sizes, and the numbers of a state."""
     module = ir.Module(name)
     unit = _step_unit(module)

@@ -54,7 +54,7 @@ class Matrix(NamedTuple):
             return cls(kept, None, inputs, outputs)
         tiles = Tiles(weights)
         in_eight_bits = _prepare(tiles.format, in_eight_bits)
-        kept = keep(tiles.shape, tiles.dtype, tiles.write)
+        kept = keep(tiles.shape, tiles.dtype, tiles.pack)
         return cls(kept, tiles.format, inputs, outputs, in_eight_bits)
 
     @property
@@ -135,8 +135,8 @@ class Matrices(NamedTuple):
             kept = keep((count, inputs, outputs), np.dtype(np.float32), write)
             return cls(kept, None, inputs, outputs)
         tiles = Tiles(weights)
-        in_eight_bits = _prepare(tiles.format, in_eight_bits, has_parts=True)
-        kept = keep(tiles.shape, tiles.dtype, tiles.write)
+        in_eight_bits = _prepare(tiles.format, in_eight_bits, is_split=True)
+        kept = keep(tiles.shape, tiles.dtype, tiles.pack)
         return cls(kept, tiles.format, inputs, outputs, in_eight_bits)
 
     def multiply(self, x: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
@@ -144,7 +144,7 @@ class Matrices(NamedTuple):
         if self.number_format is None:
             return tf.matmul(x, tf.gather(self.numbers, number))
         operands = [x, tf.convert_to_tensor(self.numbers), number]
-        name = matmul.name_of(self.number_format, in_eight_bits=self.in_eight_bits, has_parts=True)
+        name = matmul.name_of(self.number_format, in_eight_bits=self.in_eight_bits, is_split=True)
         return foreign_call.call(name, operands, self.outputs)
 
 
@@ -152,19 +152,19 @@ _Tiled = TypeVar("_Tiled", Matrix, Matrices)
 
 
 def prepared(matrix: _Tiled, in_eight_bits: bool) -> _Tiled:
-    """A matrix whose tiles were made by an earlier process, with its machine code begun."""
+    """A matrix whose tiles an earlier process made; starts compiling its machine code."""
     if matrix.number_format is None:
         return matrix
-    has_parts = isinstance(matrix, Matrices)
+    is_split = isinstance(matrix, Matrices)
     return matrix._replace(
-        in_eight_bits=_prepare(matrix.number_format, in_eight_bits, has_parts=has_parts)
+        in_eight_bits=_prepare(matrix.number_format, in_eight_bits, is_split=is_split)
     )
 
 
-def _prepare(number_format: str, in_eight_bits: bool, *, has_parts: bool = False) -> bool:
+def _prepare(number_format: str, in_eight_bits: bool, *, is_split: bool = False) -> bool:
     """Starts compiling a product; returns whether it rounds activations to 8 bits."""
     in_eight_bits = in_eight_bits and number_format in FORMATS
-    matmul.prepare(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
+    matmul.prepare(number_format, in_eight_bits=in_eight_bits, is_split=is_split)
     return in_eight_bits
 
 

@@ -62,16 +62,16 @@ class QuantizedRows(NamedTuple):
         """Where in a group the scale is, in bytes."""
         return self.group * self.digits
 
-    def size(self, builder: Builder, lines: Value) -> Value:
-        """Bytes of `lines` numbers of a row, in whole groups."""
+    def size(self, builder: Builder, depth: Value) -> Value:
+        """Bytes of `depth` numbers of a row, in whole groups."""
         bytes_ = self.scale_at + 8 + 4 * self.digits
-        return builder.mul(builder.udiv(lines, long(self.group)), long(bytes_))
+        return builder.mul(builder.udiv(depth, long(self.group)), long(bytes_))
 
     def write(self, module: ir.Module) -> ir.Function:
-        """`write(row, lines, to)`: rounds a row of float32."""
+        """`write(row, depth, to)`: rounds a row of float32."""
         builder = Builder(module, "round", [POINTER, LONG, POINTER])
-        row, lines, to = builder.arguments
-        groups = ForLoop(builder, long(0), lines, self.group)
+        row, depth, to = builder.arguments
+        groups = ForLoop(builder, long(0), depth, self.group)
         place = builder.at(row, groups.index, FLOAT)
         out = builder.at(to, self.size(builder, groups.index))
         numbers = [
@@ -139,9 +139,9 @@ class RowGroup:
         self._builder, self._rows, self._scale_at = builder, rows, rows.scale_at
         self._place = builder.at(row, rows.size(builder, first))
 
-    def four(self, line: Value, digit: int) -> Value:
-        """A digit of four neighbours, from a line of the group, as a word."""
-        place = self._builder.at(self._place, line)
+    def four(self, k: Value, digit: int) -> Value:
+        """A digit of four neighbours, from a k of the group on, as a word."""
+        place = self._builder.at(self._place, k)
         return self._splat(self._builder.at(place, digit * self._rows.group), WORD)
 
     def scale(self) -> Value:

@@ -200,7 +200,7 @@ class Blocks:
         """The numbers in float32."""
         form = self.format
         result = np.empty(self.shape, np.float32)
-        # In parts: intermediate numbers take several times the space.
+        # Some at a time: intermediate numbers take several times the space.
         step = max(1, 2**20 // self.shape[1])
         for row in range(0, len(self), step):
             values, halves, factors = self[row : row + step].unpacked()

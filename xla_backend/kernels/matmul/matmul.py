@@ -41,7 +41,7 @@ from xla_backend.kernels.machine_code import (
 from xla_backend.kernels.matmul import activations, micro_kernel, panel
 from xla_backend.kernels.matmul.activations import QuantizedRows
 from xla_backend.kernels.matmul.blocks import FORMATS
-from xla_backend.kernels.matmul.packing import COLUMNS, PRODUCT, READING
+from xla_backend.kernels.matmul.packing import COLUMNS, MATMUL, READING
 from xla_backend.kernels.threads import Job
 
 _FEW = {"float32": (1, 2, 3, 4, 5, 6), "bfloat16": (1, 2, 3, 4), "float16": (1, 2, 3, 4)}
@@ -49,8 +49,8 @@ _FEW = {"float32": (1, 2, 3, 4, 5, 6), "bfloat16": (1, 2, 3, 4), "float16": (1, 
 _FEW_OF_BLOCKS = 16
 """The same for blocks: up to this many rows, four or eight at a time, so that a row has the same
 sums for any number of rows of a decode step. Sums of integers are the same for any number."""
-_LINES = 96
-"""Lines of a tile that are dequantized into the first-level cache at once, 24 KB; for longer
+_DEPTH = 96
+"""Numbers along k that are dequantized into the first-level cache at once, 24 KB; for longer
 blocks, one block."""
 _CHUNK = 96
 """QuantizedRows that one thread takes at a time."""
@@ -67,15 +67,15 @@ NAN_BYTE = ir.Constant(WORD, 0xFF)
 """Four of them are a NaN in float32: `memset` fills unused rows with it."""
 
 _ROUNDED = 8
-"""QuantizedRows that one thread rounds to integers at a time."""
+"""Rows that one thread rounds to integers at a time."""
 
-_JOB = Job("rows_at tiles_at out_at rows wanted lines tiles integers_at parts")
-_COLUMNS_JOB = Job("places_at tiles_at out_at lines")
+_JOB = Job("rows_at tiles_at out_at rows used depth tiles quantized_at quantizing")
+_COLUMNS_JOB = Job("places_at tiles_at out_at depth")
 
 
-def name_of(number_format: str, *, in_eight_bits: bool = False, has_parts: bool = False) -> str:
-    """A product's name in XLA: of float32 or 8-bit rows, and a matrix or a part of one."""
-    return f"{PRODUCT}{'int8_' * in_eight_bits}{'part_' * has_parts}{number_format}"
+def name_of(number_format: str, *, in_eight_bits: bool = False, is_split: bool = False) -> str:
+    """A product's name in XLA: of float32 or 8-bit rows, and of a matrix or one of `Matrices`."""
+    return f"{MATMUL}{'int8_' * in_eight_bits}{'split_' * is_split}{number_format}"
 
 
 def columns_name_of(number_format: str) -> str:
@@ -83,29 +83,29 @@ def columns_name_of(number_format: str) -> str:
     return READING + number_format
 
 
-def prepare(number_format: str, *, in_eight_bits: bool = False, has_parts: bool = False) -> None:
+def prepare(number_format: str, *, in_eight_bits: bool = False, is_split: bool = False) -> None:
     """Starts compiling a product and the columns of its format; see `registration.prepare`."""
-    name = name_of(number_format, in_eight_bits=in_eight_bits, has_parts=has_parts)
-    module = functools.partial(_module, number_format, in_eight_bits, has_parts)
+    name = name_of(number_format, in_eight_bits=in_eight_bits, is_split=is_split)
+    module = functools.partial(build, number_format, in_eight_bits, is_split)
     registration.prepare(name, module)
-    if not has_parts:
+    if not is_split:
         registration.prepare(
-            columns_name_of(number_format), functools.partial(_columns, number_format)
+            columns_name_of(number_format), functools.partial(build_columns, number_format)
         )
 
 
-def _module(number_format: str, in_eight_bits: bool, has_parts: bool, name: str) -> ir.Module:
+def build(number_format: str, in_eight_bits: bool, is_split: bool, name: str) -> ir.Module:
     module = ir.Module(name)
-    integers = _integers(number_format, in_eight_bits)
+    integers = quantized_rows(number_format, in_eight_bits)
     if integers is None:
         unit = _unit(module, number_format)
     else:
         unit = _unit_of_integers(module, number_format, integers)
-    _handler(module, name, number_format, unit, integers, has_parts)
+    _handler(module, name, number_format, unit, integers, is_split)
     return module
 
 
-def _integers(number_format: str, in_eight_bits: bool) -> QuantizedRows | None:
+def quantized_rows(number_format: str, in_eight_bits: bool) -> QuantizedRows | None:
     """What rows are rounded to; None for products of float32."""
     if number_format not in FORMATS or not (in_eight_bits or activations.has_dot()):
         return None
@@ -128,21 +128,21 @@ def _unit_of_integers(
     }
     builder = Builder(module, "unit", [POINTER, LONG])
     job, number = builder.arguments
-    addresses = _JOB.get(builder, job, "rows_at tiles_at out_at integers_at", POINTER)
-    rows_at, tiles_at, out_at, integers_at = addresses
-    wanted, count, tiles, parts = _JOB.get(builder, job, "wanted lines tiles parts")
+    addresses = _JOB.get(builder, job, "rows_at tiles_at out_at quantized_at", POINTER)
+    rows_at, tiles_at, out_at, quantized_at = addresses
+    used, count, tiles, quantizing = _JOB.get(builder, job, "used depth tiles quantizing")
     row_size = integers.size(builder, count)
-    with builder.if_then(builder.icmp_unsigned("<", number, parts)):
+    with builder.if_then(builder.icmp_unsigned("<", number, quantizing)):
         first = builder.mul(number, long(_ROUNDED))
-        end = builder.least(builder.add(first, long(_ROUNDED)), wanted)
+        end = builder.least(builder.add(first, long(_ROUNDED)), used)
         row = ForLoop(builder, first, end, 1)
         from_ = builder.at(rows_at, builder.mul(row.index, count), FLOAT)
-        to = builder.at(integers_at, builder.mul(row.index, row_size))
+        to = builder.at(quantized_at, builder.mul(row.index, row_size))
         builder.call(write, [from_, count, to])
         row.close()
         builder.ret_void()
-    _JOB.wait(builder, job, parts)
-    number = builder.sub(number, parts)
+    _JOB.wait(builder, job, quantizing)
+    number = builder.sub(number, quantizing)
     tile, chunk = builder.urem(number, tiles), builder.udiv(number, tiles)
     width = builder.mul(tiles, long(COLUMNS))
     tile_size = panel.size(builder, count, number_format)
@@ -153,12 +153,12 @@ def _unit_of_integers(
 
     def multiply(first: Value, number: Value) -> None:
         first = builder.add(first, begin)
-        x = builder.at(integers_at, builder.mul(first, row_size))
+        x = builder.at(quantized_at, builder.mul(first, row_size))
         to = builder.at(out, builder.mul(first, width), FLOAT)
         arguments = [x, count, numbers, count, to, width, begins, ahead]
         micro_kernel.choose(builder, functions, number, arguments)
 
-    rows = builder.least(builder.sub(wanted, begin), long(_CHUNK))
+    rows = builder.least(builder.sub(used, begin), long(_CHUNK))
     _for_some_rows(builder, rows, multiply)
     builder.ret_void()
     return builder.function
@@ -166,26 +166,26 @@ def _unit_of_integers(
 
 def _unit(module: ir.Module, number_format: str) -> ir.Function:
     """`unit(job, number)`: one tile for a chunk of rows."""
-    of_lines = {
-        # A single float32 row is limited by memory anyway; dequantized lines are in the cache.
+    of_floats = {
+        # A single float32 row is limited by memory anyway; dequantized numbers are in the cache.
         rows: micro_kernel.micro_kernel(
             module, rows, "float32", asks_ahead=number_format == "float32" and rows > 1
         )
         for rows in range(1, micro_kernel.ROWS + 1)
     }
-    as_they_are = of_lines
+    of_format = of_floats
     if number_format != "float32":
-        as_they_are = {
+        of_format = {
             rows: micro_kernel.micro_kernel(module, rows, number_format, asks_ahead=True)
             for rows in _FEW.get(number_format, _rows_of_blocks())
         }
         dequantize = micro_kernel.dequantize(module, number_format)
     builder = Builder(module, "unit", [POINTER, LONG])
     job, number = builder.arguments
-    at_once = max(_LINES, FORMATS[number_format].block if number_format in FORMATS else 0)
+    at_once = max(_DEPTH, FORMATS[number_format].block if number_format in FORMATS else 0)
     unpacked = builder.room(FLOAT, at_once * COLUMNS)
     rows_at, tiles_at, out_at = _JOB.get(builder, job, "rows_at tiles_at out_at", POINTER)
-    rows, wanted, count, tiles = _JOB.get(builder, job, "rows wanted lines tiles")
+    rows, used, count, tiles = _JOB.get(builder, job, "rows used depth tiles")
     tile, chunk = builder.urem(number, tiles), builder.udiv(number, tiles)
     width = builder.mul(tiles, long(COLUMNS))
     tile_size = panel.size(builder, count, number_format)
@@ -199,31 +199,31 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
             x = builder.at(rows_at, builder.mul(first, count), FLOAT)
             to = builder.at(out, builder.mul(first, width), FLOAT)
             arguments = [x, count, numbers, count, to, width, begins, ahead]
-            micro_kernel.choose(builder, as_they_are, number, arguments)
+            micro_kernel.choose(builder, of_format, number, arguments)
 
         if number_format in FORMATS:
-            _for_some_rows(builder, wanted, multiply)
+            _for_some_rows(builder, used, multiply)
         else:
-            multiply(long(0), wanted)
+            multiply(long(0), used)
         builder.ret_void()
     first = builder.mul(chunk, long(_CHUNK))
-    last = builder.least(builder.add(first, long(_CHUNK)), wanted)
-    parts = ForLoop(builder, long(0), count, at_once)
-    some = builder.least(builder.sub(count, parts.index), long(at_once))
-    part = builder.at(numbers, panel.size(builder, parts.index, number_format))
-    ahead = builder.at(part, _AHEAD)
+    last = builder.least(builder.add(first, long(_CHUNK)), used)
+    depths = ForLoop(builder, long(0), count, at_once)
+    some = builder.least(builder.sub(count, depths.index), long(at_once))
+    panel_at = builder.at(numbers, panel.size(builder, depths.index, number_format))
+    ahead = builder.at(panel_at, _AHEAD)
     if number_format != "float32":
-        builder.call(dequantize, [part, some, unpacked, ahead])
-        part = unpacked
-    begins = builder.icmp_unsigned("==", parts.index, long(0))
+        builder.call(dequantize, [panel_at, some, unpacked, ahead])
+        panel_at = unpacked
+    begins = builder.icmp_unsigned("==", depths.index, long(0))
     blocks = ForLoop(builder, first, last, micro_kernel.ROWS)
     block = builder.least(builder.sub(last, blocks.index), long(micro_kernel.ROWS))
-    x = builder.at(rows_at, builder.add(builder.mul(blocks.index, count), parts.index), FLOAT)
+    x = builder.at(rows_at, builder.add(builder.mul(blocks.index, count), depths.index), FLOAT)
     to = builder.at(out, builder.mul(blocks.index, width), FLOAT)
-    arguments = [x, count, part, some, to, width, begins, ahead]
-    micro_kernel.choose(builder, of_lines, block, arguments)
+    arguments = [x, count, panel_at, some, to, width, begins, ahead]
+    micro_kernel.choose(builder, of_floats, block, arguments)
     blocks.close()
-    parts.close()
+    depths.close()
     builder.ret_void()
     return builder.function
 
@@ -263,15 +263,15 @@ def _handler(
     number_format: str,
     unit: ir.Function,
     integers: QuantizedRows | None,
-    has_parts: bool,
+    is_split: bool,
 ) -> None:
-    """XLA's handler. Operands: rows and tiles; with parts, also the number of one, int32, which has
-    as many tiles as the result.
+    """XLA's handler. Operands: rows and tiles; of `Matrices` also the number of one, int32,
+    which has as many tiles as the result.
     """
     call = Handler(module, name)
     rows_at, rows, count = call.operand(0, 2)
     tiles_at, tiles = call.operand(1, 1)
-    if has_parts:
+    if is_split:
         tiles = call.udiv(call.result_columns, long(COLUMNS))
         (number_at,) = call.operand(2)
         number = call.zext(call.get(number_at, WORD), LONG)
@@ -292,38 +292,36 @@ def _handler(
         place = call.at(call.result, call.mul(unused, row_size))
         size = call.mul(call.sub(after, unused), row_size)
         call.intrinsic("memset", POINTER, [place, NAN_BYTE, size])
-    wanted = call.sub(end, begin)
+    used = call.sub(end, begin)
     rows_at = call.at(rows_at, call.mul(begin, count), FLOAT)
     out_at = call.at(call.result, call.mul(begin, row_size))
-    units = call.udiv(call.add(wanted, long(_CHUNK - 1)), long(_CHUNK))
+    units = call.udiv(call.add(used, long(_CHUNK - 1)), long(_CHUNK))
     if integers is None:
         units = call.select(_is_few(call, rows, number_format), long(1), units)
     units = call.mul(tiles, units)
-    multiplications = call.mul(call.mul(wanted, count), call.mul(tiles, long(COLUMNS)))
+    multiplications = call.mul(call.mul(used, count), call.mul(tiles, long(COLUMNS)))
     is_small = call.icmp_unsigned("<", multiplications, long(_ALONE))
     values = {"rows_at": rows_at, "tiles_at": tiles_at, "out_at": out_at}
-    values |= {"rows": rows, "wanted": wanted, "lines": count, "tiles": tiles}
+    values |= {"rows": rows, "used": used, "depth": count, "tiles": tiles}
     if integers is not None:
-        parts = call.udiv(call.add(wanted, long(_ROUNDED - 1)), long(_ROUNDED))
-        space = call.mul(wanted, integers.size(call, count))
-        integers_at = call.intrinsic("malloc", POINTER, [space])
-        values |= {"integers_at": integers_at, "parts": parts}
-        units = call.add(units, parts)
+        quantizing = call.udiv(call.add(used, long(_ROUNDED - 1)), long(_ROUNDED))
+        space = call.mul(used, integers.size(call, count))
+        quantized_at = call.allocate(space)
+        values |= {"quantized_at": quantized_at, "quantizing": quantizing}
+        units = call.add(units, quantizing)
     _JOB.share(call, unit, values, units, is_small, _RUNS)
-    if integers is not None:
-        call.intrinsic("free", machine_code.VOID, [integers_at])
     call.close()
 
 
-def _columns(number_format: str, name: str) -> ir.Module:
-    """XLA's handler for columns. Operands: places, int32, and tiles; result `[places, lines]`."""
+def build_columns(number_format: str, name: str) -> ir.Module:
+    """XLA's handler for columns. Operands: places, int32, and tiles; result `[places, in]`."""
     module = ir.Module(name)
     read = micro_kernel.column(module, number_format)
     builder = Builder(module, "unit", [POINTER, LONG])
     job, number = builder.arguments
     addresses = _COLUMNS_JOB.get(builder, job, "places_at tiles_at out_at", POINTER)
     places_at, tiles_at, out_at = addresses
-    (count,) = _COLUMNS_JOB.get(builder, job, "lines")
+    (count,) = _COLUMNS_JOB.get(builder, job, "depth")
     place = builder.zext(builder.get(builder.at(places_at, number, WORD), WORD), LONG)
     tile_size = panel.size(builder, count, number_format)
     tile = builder.at(tiles_at, builder.mul(builder.udiv(place, long(COLUMNS)), tile_size))
@@ -335,7 +333,7 @@ def _columns(number_format: str, name: str) -> ir.Module:
     places_at, places = call.operand(0, 1)
     (tiles_at,) = call.operand(1)
     count = call.result_columns
-    values = {"places_at": places_at, "tiles_at": tiles_at, "out_at": call.result, "lines": count}
+    values = {"places_at": places_at, "tiles_at": tiles_at, "out_at": call.result, "depth": count}
     is_small = call.icmp_unsigned("<", call.mul(places, count), long(_ALONE // LANES))
     _COLUMNS_JOB.share(call, builder.function, values, places, is_small)
     call.close()

@@ -1,8 +1,8 @@
-"""Sums over the lines of a tile, in registers: the inner loops of products and attention.
+"""Micro-kernels: rows times a tile, with the sums in registers; for products and attention.
 
 Knows the processor's registers. Must not know what is summed, nor who calls. Every number of a tile
-is read once for all rows of a call. Sums are float32, line after line, or for blocks group after
-group, within which they may be integers; in the same order for any number of rows.
+is read once for all rows of a call. Sums are float32, k after k, or for blocks group after group,
+within which they may be integers; in the same order for any number of rows.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from xla_backend.kernels.matmul.packing import COLUMNS
 from xla_backend.kernels.matmul.panel import (
     FLOAT_UNIT,
     VECTORS,
+    Panel,
     ScaleGroup,
-    Tile,
     Use,
     floats,
+    for_each_k,
     for_groups,
-    for_lines,
     vectors_at_once,
 )
 
@@ -55,42 +55,42 @@ def micro_kernel(
     asks_ahead: bool,
     integers: QuantizedRows | None = None,
 ) -> ir.Function:
-    """`micro_kernel(x, x_width, numbers, lines, out, out_width, begins, ahead)`, for `rows` rows.
+    """`micro_kernel(x, x_width, numbers, depth, out, out_width, begins, ahead)`, for `rows` rows.
 
     `x` are float32, or with blocks as `integers` says.
 
     Adds the product of `x` and a tile to `out`, or writes it if `begins`. As many columns at a time
-    as registers hold sums of. `ahead` is the address of later data, of which each line prefetches
-    as much as it reads.
+    as registers hold sums of. `ahead` is the address of later data, of which each k prefetches as
+    much as it reads.
     """
     builder = Builder(
         module,
         f"micro_kernel{rows}_{number_format}",
         [POINTER, LONG, POINTER, LONG, POINTER, LONG, BIT, POINTER],
     )
-    x, x_width, numbers, lines, out, out_width, begins, ahead = builder.arguments
+    x, x_width, numbers, depth, out, out_width, begins, ahead = builder.arguments
     vectors = vectors_at_once(rows * (1 + integers.digits if integers else 1), number_format)
 
-    def after(place: Value, lines: Value) -> Value:
+    def after(place: Value, depth: Value) -> Value:
         if integers is not None:
-            return builder.at(place, integers.size(builder, lines))
-        return builder.at(place, lines, FLOAT)
+            return builder.at(place, integers.size(builder, depth))
+        return builder.at(place, depth, FLOAT)
 
     if vectors < VECTORS:
-        # Some lines at a time, so that they are in the cache for the other columns.
+        # Some of the depth at a time, so that it is in the cache for the other columns.
         some = max(FORMATS[number_format].block, 64) if number_format in FORMATS else 64
-        chunks = ForLoop(builder, long(0), lines, some)
-        lines = builder.least(builder.sub(lines, chunks.index), long(some))
+        chunks = ForLoop(builder, long(0), depth, some)
+        depth = builder.least(builder.sub(depth, chunks.index), long(some))
         distance = panel.size(builder, chunks.index, number_format)
         numbers, ahead = builder.at(numbers, distance), builder.at(ahead, distance)
         x = after(x, chunks.index)
         begins = builder.and_(begins, builder.icmp_unsigned("==", chunks.index, long(0)))
     inputs = [after(x, builder.mul(x_width, long(row))) for row in range(rows)]
-    parts = ForLoop(builder, long(0), long(COLUMNS), vectors * LANES)
+    columns = ForLoop(builder, long(0), long(COLUMNS), vectors * LANES)
     outputs = [
         builder.at(
             out,
-            builder.add(builder.mul(out_width, long(row)), builder.add(parts.index, long(at))),
+            builder.add(builder.mul(out_width, long(row)), builder.add(columns.index, long(at))),
             FLOAT,
         )
         for row in range(rows)
@@ -100,34 +100,34 @@ def micro_kernel(
         builder.select(begins, ZERO, builder.load(place, typ=VECTOR, align=4)) for place in outputs
     ]
 
-    def add(builder: Builder, line: Value, numbers: Sequence[Value], sums: list[Value]) -> None:
+    def add(builder: Builder, k: Value, numbers: Sequence[Value], sums: list[Value]) -> None:
         for row, place in enumerate(inputs):
-            factor = builder.splat(builder.get(builder.at(place, line, FLOAT), FLOAT))
+            factor = builder.splat(builder.get(builder.at(place, k, FLOAT), FLOAT))
             for column, number in enumerate(numbers):
                 at = row * vectors + column
                 sums[at] = builder.multiply_add(factor, number, sums[at])
 
-    tile = Tile(numbers, lines, parts.index, vectors, ahead if asks_ahead else None)
+    panel_ = Panel(numbers, depth, columns.index, vectors, ahead if asks_ahead else None)
     if number_format in FORMATS:
         form = FORMATS[number_format]
         do = (
-            _Sums(builder, form, inputs, add)
+            _FloatSums(builder, form, inputs, add)
             if integers is None
             else _IntegerSums(builder, form, inputs, integers)
         )
-        results = for_groups(builder, form, tile, do, before)
+        results = for_groups(builder, form, panel_, do, before)
     else:
-        results = for_lines(builder, number_format, tile, add, before)
+        results = for_each_k(builder, number_format, panel_, add, before)
     for place, value in zip(outputs, results, strict=True):
         builder.store(value, place, align=4)
-    parts.close()
+    columns.close()
     if vectors < VECTORS:
         chunks.close()
     builder.ret_void()
     return builder.function
 
 
-class _Sums:
+class _FloatSums:
     """Multiplies the sums of a group by its scales once, and minima by the sum of its inputs."""
 
     def __init__(self, builder: Builder, form: Format, inputs: Sequence[Value], add: Use) -> None:
@@ -136,11 +136,11 @@ class _Sums:
     def begin(self, group: ScaleGroup, values: list[Value]) -> list[Value]:
         return [ZERO] * len(values)
 
-    def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
+    def use(self, k: Value, words: list[Value], sums: list[Value]) -> None:
         for more, numbers in enumerate(floats(self._builder, self._form, words)):
-            self._add(self._builder, self._builder.add(line, long(more)), numbers, parts)
+            self._add(self._builder, self._builder.add(k, long(more)), numbers, sums)
 
-    def end(self, group: ScaleGroup, parts: list[Value], values: list[Value]) -> list[Value]:
+    def end(self, group: ScaleGroup, sums: list[Value], values: list[Value]) -> list[Value]:
         builder = self._builder
         scales, minima = group.factors(FLOAT_UNIT)
         vectors = len(scales)
@@ -149,7 +149,7 @@ class _Sums:
             of_row = slice(row * vectors, (row + 1) * vectors)
             sums = [
                 builder.multiply_add(*each)
-                for each in zip(parts[of_row], scales, values[of_row], strict=True)
+                for each in zip(sums[of_row], scales, values[of_row], strict=True)
             ]
             if minima is not None:
                 inputs = [
@@ -158,7 +158,7 @@ class _Sums:
                         typ=VECTOR,
                         align=4,
                     )
-                    for at in range(0, group.lines, LANES)
+                    for at in range(0, group.depth, LANES)
                 ]
                 total = builder.splat(builder.total(functools.reduce(builder.fadd, inputs)))
                 sums = [
@@ -192,19 +192,19 @@ class _IntegerSums:
             for less in [own.less_zero(digit)] * vectors
         ]
 
-    def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
+    def use(self, k: Value, words: list[Value], sums: list[Value]) -> None:
         builder, form = self._builder, self._form
         weights = panel.unsigned(builder, form, words)
         bits = 8 if self._rows.zero == 128 else form.bits
         at = 0
         for own in self._groups:
             for digit in range(self._rows.digits):
-                x = own.four(builder.sub(line, self._first), digit)
+                x = own.four(builder.sub(k, self._first), digit)
                 for weight in weights:
-                    parts[at] = activations.dot(builder, parts[at], weight, x, bits)
+                    sums[at] = activations.dot(builder, sums[at], weight, x, bits)
                     at += 1
 
-    def end(self, group: ScaleGroup, parts: list[Value], values: list[Value]) -> list[Value]:
+    def end(self, group: ScaleGroup, sums: list[Value], values: list[Value]) -> list[Value]:
         builder = self._builder
         scales, minima = group.factors(1.0)
         vectors, digits = len(scales), self._rows.digits
@@ -212,7 +212,7 @@ class _IntegerSums:
         for row, own in enumerate(self._groups):
             for column, scale in enumerate(scales):
                 first = row * digits * vectors + column
-                total = self._number(parts[first : first + digits * vectors : vectors])
+                total = self._number(sums[first : first + digits * vectors : vectors])
                 factor = builder.fmul(scale, own.scale())
                 value = builder.multiply_add(total, factor, values[row * vectors + column])
                 if minima is not None:
@@ -234,36 +234,36 @@ class _IntegerSums:
 
 
 def dequantize(module: ir.Module, number_format: str) -> ir.Function:
-    """`dequantize(numbers, lines, to, ahead)`: lines of a tile as float32."""
+    """`dequantize(numbers, depth, to, ahead)`: a tile as float32."""
     builder = Builder(module, "dequantize", [POINTER, LONG, POINTER, POINTER])
-    numbers, lines, to, ahead = builder.arguments
+    numbers, depth, to, ahead = builder.arguments
 
-    def write(builder: Builder, line: Value, numbers: Sequence[Value], _: list[Value]) -> None:
-        place = builder.add(builder.mul(line, long(COLUMNS)), parts.index)
+    def write(builder: Builder, k: Value, numbers: Sequence[Value], _: list[Value]) -> None:
+        place = builder.add(builder.mul(k, long(COLUMNS)), columns.index)
         place = builder.at(to, place, FLOAT)
         for at, number in enumerate(numbers):
             builder.store(number, builder.at(place, LANES * at, FLOAT), align=64)
 
     vectors = vectors_at_once(0, number_format)
-    parts = ForLoop(builder, long(0), long(COLUMNS), vectors * LANES)
-    tile = Tile(numbers, lines, parts.index, vectors, ahead)
-    for_lines(builder, number_format, tile, write, [])
-    parts.close()
+    columns = ForLoop(builder, long(0), long(COLUMNS), vectors * LANES)
+    panel_ = Panel(numbers, depth, columns.index, vectors, ahead)
+    for_each_k(builder, number_format, panel_, write, [])
+    columns.close()
     builder.ret_void()
     return builder.function
 
 
 def column(module: ir.Module, number_format: str) -> ir.Function:
-    """`column(numbers, lines, column, to)`: a column of a tile as float32."""
+    """`column(numbers, depth, column, to)`: a column of a tile as float32."""
     builder = Builder(module, "column", [POINTER, LONG, LONG, POINTER])
-    numbers, lines, place, to = builder.arguments
+    numbers, depth, place, to = builder.arguments
     lane = builder.trunc(builder.urem(place, long(LANES)), WORD)
 
-    def write(builder: Builder, line: Value, numbers: Sequence[Value], _: list[Value]) -> None:
-        builder.store(builder.extract_element(numbers[0], lane), builder.at(to, line, FLOAT))
+    def write(builder: Builder, k: Value, numbers: Sequence[Value], _: list[Value]) -> None:
+        builder.store(builder.extract_element(numbers[0], lane), builder.at(to, k, FLOAT))
 
     first = builder.sub(place, builder.urem(place, long(LANES)))
-    for_lines(builder, number_format, Tile(numbers, lines, first, 1, None), write, [])
+    for_each_k(builder, number_format, Panel(numbers, depth, first, 1, None), write, [])
     builder.ret_void()
     return builder.function
 

@@ -1,13 +1,14 @@
 """The layout of a matrix for products: tiles of 64 columns, one whole tile after the other.
 
-Knows NumPy and the numbers' formats. Must not know TensorFlow, nor how products are computed. With
-this layout each core reads memory from end to end, and a line of a tile fills vector registers.
+Knows NumPy and the numbers' formats. Must not know TensorFlow, nor how products are computed. k is
+the axis that is summed, `in`; a tile has a vector of 64 columns for each k, and its numbers are in
+the order in which one core reads them.
 
-A tile of a matrix in blocks has, for each block of lines, in rows of 64 columns: the scale and the
-minimum in float16; then for each unit of lines the factors of its groups, a byte each, and the
-values. The values of a column in four lines are the four bytes of a 32-bit word; of each plane a
-word has those of as many neighbours as fit (`Format.planes`); words of planes that belong to the
-same lines are neighbours.
+A tile of a matrix in blocks has, for each block along k, in lines of 64 bytes: the scale and the
+minimum in float16; then for each unit along k the factors of its groups, a byte each, and the
+values. The values of a column at four k are the four bytes of a 32-bit word; of each plane a word
+has those of as many neighbours as fit (`Format.planes`); words of planes that belong to the same k
+are neighbours.
 """
 
 from __future__ import annotations
@@ -20,36 +21,33 @@ from xla_backend.kernels.matmul.blocks import Blocks, Format, Weights
 
 COLUMNS = 64
 """Columns of a tile. A matrix with another number of columns is padded with zeros."""
-BLOCK = COLUMNS
-"""Positions in a block of KV memory: a block's keys are a tile with a line per number of a head;
-its values are tiles with a line per position."""
 
-PRODUCT, READING = "product_", "columns_"
+MATMUL, READING = "matmul_", "columns_"
 """Prefixes of the names of products and of the reading of columns in XLA; the format follows."""
 
 FLOATS = ("float32", "bfloat16", "float16")
 
 
-def lines_of_step(form: Format) -> int:
-    """The smallest number of lines for which every plane has whole words."""
+def depth_of_step(form: Format) -> int:
+    """The least numbers along k for which every plane has whole words."""
     return 32 // min(plane.bits for plane in form.planes)
 
 
-def lines_of_unit(form: Format) -> int:
-    """The lines whose factors and values are neighbours: whole steps and groups."""
-    return max(8, lines_of_step(form), form.group)
+def depth_of_unit(form: Format) -> int:
+    """Numbers along k whose factors and values are neighbours: whole steps and groups."""
+    return max(8, depth_of_step(form), form.group)
 
 
-def rows_of_unit(form: Format) -> tuple[int, int]:
-    """Rows of 64 bytes of a unit of lines: of factors, and of values."""
-    lines = lines_of_unit(form)
+def lines_of_unit(form: Format) -> tuple[int, int]:
+    """Lines of 64 bytes of a unit: of factors, and of values."""
+    depth = depth_of_unit(form)
     of_group = 0 if form.factors is None else 1 if form.nibbles else len(form.halves)
-    return lines // form.group * of_group, lines * form.bits // 8
+    return depth // form.group * of_group, depth * form.bits // 8
 
 
-def rows_of_block(form: Format) -> int:
-    """Rows of 64 bytes of a block of lines."""
-    return 2 * len(form.halves) + form.block // lines_of_unit(form) * sum(rows_of_unit(form))
+def lines_of_block(form: Format) -> int:
+    """Lines of 64 bytes of a block."""
+    return 2 * len(form.halves) + form.block // depth_of_unit(form) * sum(lines_of_unit(form))
 
 
 class Tiles:
@@ -58,7 +56,7 @@ class Tiles:
     Attributes:
         format: of the numbers, one of `FLOATS` or of `blocks.FORMATS`.
         shape, dtype: of the array. Floats: `[tiles, in, COLUMNS]`, of bfloat16 the bits, uint16;
-            blocks: uint8, `[tiles, rows, COLUMNS]`.
+            blocks: uint8, `[tiles, lines, COLUMNS]`.
     """
 
     def __init__(self, matrix: Weights) -> None:
@@ -71,7 +69,7 @@ class Tiles:
         if isinstance(matrix, Blocks):
             self.format, self.dtype = matrix.name, np.dtype(np.uint8)
             form = matrix.format
-            self.shape = (tiles, inputs // form.block * rows_of_block(form), COLUMNS)
+            self.shape = (tiles, inputs // form.block * lines_of_block(form), COLUMNS)
         else:
             self.format, self.dtype = str(matrix.dtype), matrix.dtype
             assert self.format in FLOATS, self.format
@@ -80,16 +78,16 @@ class Tiles:
                 self._matrix = matrix.view(np.uint16)
             self.shape = (tiles, inputs, COLUMNS)
 
-    def write(self, to: np.ndarray) -> None:
-        """Writes the numbers into an array of this shape, in parts that fit in the cache."""
+    def pack(self, to: np.ndarray) -> None:
+        """Writes the numbers into an array of this shape, some that fit in the cache at a time."""
         step = COLUMNS * max(1, 2**18 // (self._matrix.shape[1] * COLUMNS))
         for row in range(0, len(self._matrix), step):
-            part = self._matrix[row : row + step]
-            place = to[row // COLUMNS : -(-(row + len(part)) // COLUMNS)]
-            if isinstance(part, Blocks):
-                _write_blocks(part, place)
+            some = self._matrix[row : row + step]
+            place = to[row // COLUMNS : -(-(row + len(some)) // COLUMNS)]
+            if isinstance(some, Blocks):
+                _pack_blocks(some, place)
             else:
-                np.copyto(place, _cut(part).transpose(0, 2, 1))
+                np.copyto(place, _cut(some).transpose(0, 2, 1))
 
 
 def _cut(array: np.ndarray) -> np.ndarray:
@@ -99,24 +97,24 @@ def _cut(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1, COLUMNS, *array.shape[1:])
 
 
-def _write_blocks(matrix: Blocks, to: np.ndarray) -> None:
+def _pack_blocks(matrix: Blocks, to: np.ndarray) -> None:
     form = matrix.format
     unpacked = matrix.unpacked()
     values = _cut(unpacked.values)
     tiles, _, blocks, _ = values.shape
-    to = to.reshape(tiles, blocks, rows_of_block(form), COLUMNS)
+    to = to.reshape(tiles, blocks, lines_of_block(form), COLUMNS)
     halves = 2 * len(form.halves)
     place = to[:, :, :halves].reshape(tiles, blocks, -1, 2 * COLUMNS).view(np.float16)
     np.copyto(place, _cut(unpacked.halves).transpose(0, 2, 3, 1))
-    units = form.block // lines_of_unit(form)
+    units = form.block // depth_of_unit(form)
     to = to[:, :, halves:].reshape(tiles, blocks, units, -1, COLUMNS)
-    factors, _ = rows_of_unit(form)
+    factors, _ = lines_of_unit(form)
     if unpacked.factors is not None:
         own = _cut(unpacked.factors).reshape(tiles, COLUMNS, blocks, units, factors)
         np.copyto(to[..., :factors, :].view(np.int8), own.transpose(0, 2, 3, 4, 1))
     steps = to[..., factors:, :].reshape(tiles, blocks, units, -1)
     steps = steps.view("<u4").reshape(
-        tiles, blocks, units, lines_of_unit(form) // lines_of_step(form), -1, COLUMNS
+        tiles, blocks, units, depth_of_unit(form) // depth_of_step(form), -1, COLUMNS
     )
     shift = begin = 0
     for plane in form.planes:

@@ -1,4 +1,4 @@
-"""Reads the lines of a tile, one after the other, as float32 in registers.
+"""Loops along k over a panel of a tile, whose numbers they unpack in registers.
 
 Knows the layout of every format in a tile, and its conversion to float32. Must not know what is
 done with the numbers.
@@ -28,15 +28,15 @@ from xla_backend.kernels.machine_code import (
 from xla_backend.kernels.matmul.blocks import FORMATS, Format
 from xla_backend.kernels.matmul.packing import (
     COLUMNS,
-    lines_of_step,
+    depth_of_step,
+    depth_of_unit,
+    lines_of_block,
     lines_of_unit,
-    rows_of_block,
-    rows_of_unit,
 )
 
 VECTORS = COLUMNS // LANES
 UNROLLED = 4
-"""Lines of floats per iteration of the inner loop; for blocks twice as many, or those in a word."""
+"""k of floats per iteration of the inner loop; for blocks twice as many, or those in a word."""
 
 FLOAT_UNIT = 2.0**-24
 """The factor for `floats`."""
@@ -51,13 +51,13 @@ _BYTES_OF_WORDS = ir.VectorType(BYTE, 4 * LANES)
 Use = Callable[[Builder, Value, Sequence[Value], list[Value]], None]
 
 
-def size(builder: Builder, lines: Value, number_format: str) -> Value:
-    """Bytes of `lines` lines of a tile, in whole blocks."""
+def size(builder: Builder, depth: Value, number_format: str) -> Value:
+    """Bytes of a tile of this depth, in whole blocks."""
     if number_format in _FLOAT_BYTES:
-        return builder.mul(lines, long(COLUMNS * _FLOAT_BYTES[number_format]))
+        return builder.mul(depth, long(COLUMNS * _FLOAT_BYTES[number_format]))
     form = FORMATS[number_format]
-    blocks = builder.udiv(lines, long(form.block))
-    return builder.mul(blocks, long(COLUMNS * rows_of_block(form)))
+    blocks = builder.udiv(depth, long(form.block))
+    return builder.mul(blocks, long(COLUMNS * lines_of_block(form)))
 
 
 def vectors_at_once(rows: int, number_format: str) -> int:
@@ -71,23 +71,23 @@ def vectors_at_once(rows: int, number_format: str) -> int:
     return next(n for n in (4, 2, 1) if n * each <= room or n == 1)
 
 
-class Tile(NamedTuple):
-    """A part of a tile to read.
+class Panel(NamedTuple):
+    """A panel of a tile: some vectors of columns, along k.
 
     Attributes:
-        at: its address. lines: how many. column, vectors: first column, and number of vectors.
-        ahead: address to prefetch from into the second-level cache: for each line, as far after it
-            as the line is after `at`. None: no prefetch.
+        at: the tile's address. depth: numbers along k. column, vectors: first column, and number of
+        vectors. ahead: address to prefetch from into the second-level cache: for each k, as far
+            after it as its numbers are after `at`. None: no prefetch.
     """
 
     at: Value
-    lines: Value
+    depth: Value
     column: Value
     vectors: int
     ahead: Value | None
 
     def read(self, builder: Builder, start: Value, kind: ir.Type, bits: int) -> list[Value]:
-        """The vectors of a line of numbers of `bits` bits that begins at byte `start`."""
+        """The vectors of numbers of `bits` bits that begin at byte `start`."""
         start = builder.add(start, builder.mul(self.column, long(bits // 8)))
         if self.ahead is not None:
             for more in range(0, self.vectors * LANES * bits // 8, _CACHE_LINE):
@@ -100,32 +100,32 @@ class Tile(NamedTuple):
         ]
 
 
-def for_lines(
-    builder: Builder, number_format: str, tile: Tile, use: Use, values: Sequence[Value]
+def for_each_k(
+    builder: Builder, number_format: str, panel: Panel, use: Use, values: Sequence[Value]
 ) -> list[Value]:
-    """Adds a loop over the lines of a tile, with loop-carried values.
+    """Adds a loop along k over a panel, with loop-carried values.
 
-    `use(builder, line, numbers, values)` adds the code for a line with its float32 vectors. It may
+    `use(builder, k, numbers, values)` adds the code for one k, with its float32 vectors. It may
     replace the values.
     """
     if number_format in FORMATS:
         form = FORMATS[number_format]
-        return for_groups(builder, form, tile, _Dequantized(builder, form, use), values)
+        return for_groups(builder, form, panel, _Dequantized(builder, form, use), values)
     bytes_ = _FLOAT_BYTES[number_format]
-    loop = ForLoop(builder, long(0), tile.lines, UNROLLED, values)
+    loop = ForLoop(builder, long(0), panel.depth, UNROLLED, values)
     values = list(loop.values)
     for more in range(UNROLLED):
-        line = builder.add(loop.index, long(more))
-        start = builder.mul(line, long(COLUMNS * bytes_))
+        k = builder.add(loop.index, long(more))
+        start = builder.mul(k, long(COLUMNS * bytes_))
         if number_format == "float32":
-            found = tile.read(builder, start, FLOAT, 32)
+            found = panel.read(builder, start, FLOAT, 32)
         elif number_format == "bfloat16":
-            read = tile.read(builder, start, HALF, 16)
+            read = panel.read(builder, start, HALF, 16)
             found = [_from_bfloat16(builder, bits) for bits in read]
         else:
-            read = tile.read(builder, start, ir.HalfType(), 16)
+            read = panel.read(builder, start, ir.HalfType(), 16)
             found = [builder.fpext(x, VECTOR) for x in read]
-        use(builder, line, found, values)
+        use(builder, k, found, values)
     return loop.close(values)
 
 
@@ -136,29 +136,29 @@ def _from_bfloat16(builder: Builder, bits: Value) -> Value:
 
 
 class ScaleGroup(NamedTuple):
-    """Lines of a block that share a scale and a minimum.
+    """Numbers along k that share a scale and a minimum.
 
     Attributes:
-        first, lines: number of its first line, and how many. factors: adds code that reads the
+        first, depth: its first k, and how many. factors: adds code that reads the
         scales, times a constant, and the minima (None if there are none), as vectors:
             a number is `value * scale + minimum`.
     """
 
     first: Value
-    lines: int
+    depth: int
     factors: Callable[[float], tuple[list[Value], list[Value] | None]]
 
 
 class ForGroup(Protocol):
-    """Adds the code for a group of lines. Parts are values carried only through its lines."""
+    """Adds the code for a group. `sums` are values carried only through it."""
 
     def begin(self, group: ScaleGroup, values: list[Value]) -> list[Value]:
-        """Adds the beginning; returns the parts."""
+        """Adds the beginning; returns the sums."""
 
-    def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
-        """Adds the code for four lines' values, the bytes of `words`; may replace the parts."""
+    def use(self, k: Value, words: list[Value], sums: list[Value]) -> None:
+        """Adds the code for the values of four k, the bytes of `words`; may replace the sums."""
 
-    def end(self, group: ScaleGroup, parts: list[Value], values: list[Value]) -> list[Value]:
+    def end(self, group: ScaleGroup, sums: list[Value], values: list[Value]) -> list[Value]:
         """Adds the end; returns the values for the next group."""
 
 
@@ -173,7 +173,7 @@ class _Dequantized:
         self._factors = group.factors(FLOAT_UNIT)
         return values
 
-    def use(self, line: Value, words: list[Value], parts: list[Value]) -> None:
+    def use(self, k: Value, words: list[Value], sums: list[Value]) -> None:
         scales, minima = self._factors
         for more, numbers in enumerate(floats(self._builder, self._form, words)):
             if minima is None:
@@ -181,21 +181,21 @@ class _Dequantized:
             else:
                 triples = zip(numbers, scales, minima, strict=True)
                 scaled = [self._builder.multiply_add(*each) for each in triples]
-            self._use(self._builder, self._builder.add(line, long(more)), scaled, parts)
+            self._use(self._builder, self._builder.add(k, long(more)), scaled, sums)
 
-    def end(self, group: ScaleGroup, parts: list[Value], values: list[Value]) -> list[Value]:
-        return parts
+    def end(self, group: ScaleGroup, sums: list[Value], values: list[Value]) -> list[Value]:
+        return sums
 
 
 def for_groups(
-    builder: Builder, form: Format, tile: Tile, do: ForGroup, values: Sequence[Value]
+    builder: Builder, form: Format, panel: Panel, do: ForGroup, values: Sequence[Value]
 ) -> list[Value]:
-    """Adds a loop over the groups of lines of a tile of blocks, with loop-carried values."""
-    step, unit = lines_of_step(form), lines_of_unit(form)
+    """Adds a loop over the groups of a panel of blocks, with loop-carried values."""
+    step, unit = depth_of_step(form), depth_of_unit(form)
     round_ = max(step, 2 * UNROLLED)
-    factor_rows, value_rows = rows_of_unit(form)
-    blocks = ForLoop(builder, long(0), builder.udiv(tile.lines, long(form.block)), 1, values)
-    block = builder.mul(blocks.index, long(COLUMNS * rows_of_block(form)))
+    factor_rows, value_rows = lines_of_unit(form)
+    blocks = ForLoop(builder, long(0), builder.udiv(panel.depth, long(form.block)), 1, values)
+    block = builder.mul(blocks.index, long(COLUMNS * lines_of_block(form)))
     units = ForLoop(builder, long(0), long(form.block // unit), 1, blocks.values)
     factors_at = builder.add(block, long(2 * COLUMNS * len(form.halves)))
     unit_bytes = long(COLUMNS * (factor_rows + value_rows))
@@ -204,19 +204,19 @@ def for_groups(
     first = builder.mul(blocks.index, long(form.block))
     first = builder.add(first, builder.mul(units.index, long(unit)))
 
-    def words(line: Value, lines: int) -> list[list[Value]]:
-        """The words of `lines` lines from a line of this unit."""
+    def words(k: Value, depth: int) -> list[list[Value]]:
+        """The words of `depth` numbers from a k of this unit."""
         bytes_ = COLUMNS * form.bits // 8
-        start = builder.add(words_at, builder.mul(line, long(bytes_)))
+        start = builder.add(words_at, builder.mul(k, long(bytes_)))
         found = []
-        for at in range(0, lines, step):
-            found += _words(builder, form, tile, builder.add(start, long(at * bytes_)), step)
+        for at in range(0, depth, step):
+            found += _words(builder, form, panel, builder.add(start, long(at * bytes_)), step)
         return found
 
-    def use(line: Value, words: list[list[Value]], parts: list[Value]) -> None:
-        line = builder.add(first, line)
+    def use(k: Value, words: list[list[Value]], sums: list[Value]) -> None:
+        k = builder.add(first, k)
         for place, word in enumerate(words):
-            do.use(builder.add(line, long(4 * place)), word, parts)
+            do.use(builder.add(k, long(4 * place)), word, sums)
 
     values = list(units.values)
     whole = words(long(0), round_) if round_ >= form.group else []
@@ -226,40 +226,40 @@ def for_groups(
         group = ScaleGroup(
             builder.add(first, at),
             form.group,
-            functools.partial(_factors, builder, form, tile, block, start),
+            functools.partial(_factors, builder, form, panel, block, start),
         )
-        parts = do.begin(group, values)
+        sums = do.begin(group, values)
         if whole:
             in_group = form.group // 4
-            use(at, whole[number * in_group : (number + 1) * in_group], parts)
+            use(at, whole[number * in_group : (number + 1) * in_group], sums)
         else:
-            rounds = ForLoop(builder, long(0), long(form.group), round_, parts)
-            parts, line = list(rounds.values), builder.add(at, rounds.index)
-            use(line, words(line, round_), parts)
-            parts = rounds.close(parts)
-        values = do.end(group, parts, values)
+            rounds = ForLoop(builder, long(0), long(form.group), round_, sums)
+            sums, k = list(rounds.values), builder.add(at, rounds.index)
+            use(k, words(k, round_), sums)
+            sums = rounds.close(sums)
+        values = do.end(group, sums, values)
     return blocks.close(units.close(values))
 
 
 def _factors(
-    builder: Builder, form: Format, tile: Tile, block: Value, start: Value, constant: float
+    builder: Builder, form: Format, panel: Panel, block: Value, start: Value, constant: float
 ) -> tuple[list[Value], list[Value] | None]:
     found = [
         [
             builder.fpext(half, VECTOR)
-            for half in tile.read(
+            for half in panel.read(
                 builder, builder.add(block, long(2 * COLUMNS * kind)), ir.HalfType(), 16
             )
         ]
         for kind in range(len(form.halves))
     ]
     if form.factors is not None:
-        words = [builder.sext(x, _WORDS) for x in tile.read(builder, start, BYTE, 8)]
+        words = [builder.sext(x, _WORDS) for x in panel.read(builder, start, BYTE, 8)]
         if form.nibbles:
             low = [builder.and_(x, _splat(15)) for x in words]
             kinds = [low, [builder.and_(builder.lshr(x, _splat(4)), _splat(15)) for x in words]]
         elif form.has_minima:
-            more = tile.read(builder, builder.add(start, long(COLUMNS)), BYTE, 8)
+            more = panel.read(builder, builder.add(start, long(COLUMNS)), BYTE, 8)
             kinds = [words, [builder.sext(x, _WORDS) for x in more]]
         else:
             kinds = [words]
@@ -276,15 +276,15 @@ def _factors(
 
 
 def _words(
-    builder: Builder, form: Format, tile: Tile, start: Value, step: int
+    builder: Builder, form: Format, panel: Panel, start: Value, step: int
 ) -> list[list[Value]]:
-    """The values of a step's lines, four in a word: `[step / 4][vectors]`."""
+    """The values of a step along k, four in a word: `[step / 4][vectors]`."""
     result: list[list[Value]] = [[] for _ in range(step // 4)]
     shift = 0
     for plane in form.planes:
         in_word = 8 // plane.bits
         for word in range(step // 4 // in_word):
-            read = tile.read(builder, start, WORD, 32)
+            read = panel.read(builder, start, WORD, 32)
             start = builder.add(start, long(4 * COLUMNS))
             mask = ((1 << plane.bits) - 1 << shift) * 0x01010101
             for neighbour in range(in_word):
@@ -311,7 +311,7 @@ def _masked(builder: Builder, word: Value, right: int, mask: int) -> Value:
 
 
 def floats(builder: Builder, form: Format, words: list[Value]) -> list[list[Value]]:
-    """The numbers of four lines' values, line after line, over `FLOAT_UNIT`."""
+    """The numbers of four k, one after the other, over `FLOAT_UNIT`."""
     signed = [_signed(builder, form, x) for x in words]
     return [[_byte(builder, x, byte) for x in signed] for byte in range(4)]
 

@@ -128,7 +128,7 @@ def built_page() -> PageContext:
 
 def run(page: PageContext, visitors: int, apart_ms: int | None) -> Crowd:
     begun = crowd(page, MODEL, PROMPTS, visitors, 10, apart_ms)
-    for _ in begun.updates(page):
+    for _ in begun.steps(page.backend, 0.0):
         pass
     return begun
 
@@ -190,7 +190,7 @@ def test_a_stop_or_a_visitor_who_leaves_ends_the_crowd(built_page: PageContext) 
     engine = EndlessEngine()
     prompts = [("One day", "One day"), ("A fox", "A fox")]
     begun = Crowd(MODEL, prompts, GenerationOptions(), apart_s=3600.0)
-    updates = begun.updates(replace(built_page, backend=engine))
+    updates = begun.steps(engine, 0.0)
     next(updates)
     engine.first_wrote.wait()
     assert "1 of 2 have arrived, 0 have their text." in crowd_report.report([begun])
@@ -206,7 +206,7 @@ def test_a_stop_or_a_visitor_who_leaves_ends_the_crowd(built_page: PageContext) 
     page = replace(built_page, backend=engine)
     begun = crowd(page, MODEL, PROMPTS, 2, 10, 0)
     page.begin("session", begun)
-    updates = begun.updates(page)
+    updates = begun.steps(engine, 0.0)
     next(updates)
     page.runs.leave("session")
     for _ in updates:

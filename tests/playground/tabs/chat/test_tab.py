@@ -117,9 +117,10 @@ class Chatting:
         values |= {self.tab.system: system, self.tab.without_reuse: without_reuse}
         begun = getattr(self.tab, begin)
         self._show(begun(*before, self._request, values))
-        for messages in self.tab._run(self._request):  # noqa: SLF001
-            self._show({self.tab.chatbot: messages})
-        self._show(self.tab._finish(self.opened, "", [], self._request))  # noqa: SLF001
+        runs = self.tab._runs  # noqa: SLF001
+        for updates in runs.carry_out(self._request):
+            self._show(updates)
+        self._show(runs.end(self._request, self.opened, "", []))
 
     def _show(self, updates: dict[Any, Any]) -> None:
         skipped = gr.skip()

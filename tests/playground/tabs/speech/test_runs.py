@@ -27,9 +27,9 @@ def a_run(recording: str = "/nowhere/recording.wav") -> SpeechRun:
 def test_windows_are_shown_as_they_come_but_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     backend, run = engine(9), a_run()
     monkeypatch.setattr(runs, "time", backend.clock)
-    shown = list(run.progress(backend, waited_s=0.0))
-    assert [len(windows) for windows in shown] == [3, 6, 9], "every 50 ms at most"
-    assert shown[-1][:3] == shown[0]
+    shown = [run.windows for _ in run.steps(backend, waited_s=0.0)]
+    assert [len(windows) for windows in shown] == [0, 3, 6, 9], "every 50 ms at most"
+    assert shown[-1][:3] == shown[1]
     asked = (MODEL, "/nowhere/recording.wav", GenerationOptions(num_beams=2), "de", 600.0)
     assert backend.asked == [asked]
 
@@ -40,7 +40,7 @@ def test_the_true_words_are_known_of_examples_only(tmp_path: Path) -> None:
     for recording, said in ((tmp_path / "audio", example.said), (tmp_path / "other", None)):
         run = a_run(str(recording))
         assert run.heard() is None
-        list(run.progress(engine(1), waited_s=2.0))
+        list(run.steps(engine(1), waited_s=2.0))
         heard = run.heard()
         assert heard.said == said
         assert heard.result.timing.queue_s == pytest.approx(2.0, abs=0.1)
@@ -48,7 +48,8 @@ def test_the_true_words_are_known_of_examples_only(tmp_path: Path) -> None:
 
 def test_stop_ends_the_windows() -> None:
     run = a_run()
-    progress = run.progress(engine(1000), waited_s=0.0)
+    progress = run.steps(engine(1000), waited_s=0.0)
+    next(progress)
     next(progress)
     run.stop()
     assert len(list(progress)) <= 1

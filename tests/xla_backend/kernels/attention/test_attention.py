@@ -2,15 +2,17 @@
 
 import ctypes
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from llvmlite import ir
 
+from tests.xla_backend.kernels.attention.rows import Rows, prompt
 from xla_backend.kernels import machine_code
 from xla_backend.kernels.attention import attention, exponential
+from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.kernels.graph import kv_operations
 from xla_backend.kernels.machine_code import (
     FLOAT,
@@ -22,114 +24,9 @@ from xla_backend.kernels.machine_code import (
     ForLoop,
     long,
 )
-from xla_backend.kernels.matmul.packing import BLOCK
-
-LAYERS = 2
-"""Layers in a block; the second is used."""
-Token = tuple[int, int]
-"""Row and position."""
 
 
-class Rows:
-    """Rows of a KV memory, beside all their queries, keys and values as the oracle has them."""
-
-    def __init__(
-        self,
-        size: int,
-        *,
-        heads: int = 3,
-        kv_heads: int = 1,
-        rows: int = 3,
-        length: int = 1400,
-        window: int = 0,
-        cap: float | None = None,
-        sinks: Sequence[float] | None = None,
-    ) -> None:
-        generator = np.random.default_rng(size)
-        self._size, self._heads, self._kv_heads = size, heads, kv_heads
-        self._window, self._cap = window, cap
-        self._sinks = None if sinks is None else np.array(sinks, np.float32)
-        self.q, self.k, self.v = (
-            generator.standard_normal((rows, length, count * size), np.float32)
-            for count in (heads, kv_heads, kv_heads)
-        )
-        self.q *= 2 / size**0.5
-        self._length = length
-        self.forget()
-        layer = attention.layer_bytes(kv_heads, size)
-        assert not layer % 64
-        self._layer = np.array([layer * (LAYERS - 1), window, 0], np.int64)
-        attention.prepare()
-
-    def forget(self) -> None:
-        """A new memory, full of what are no numbers."""
-        rows, length, _ = self.q.shape
-        many = -(-length // BLOCK)
-        block = LAYERS * attention.layer_bytes(self._kv_heads, self._size)
-        self._memory = np.full(rows * many * block // 4 + 16, np.nan, np.float32)
-        begin = self._memory.ctypes.data + -self._memory.ctypes.data % 64
-        order = np.random.default_rng(1).permutation(rows * many)
-        self._blocks = begin + block * order.reshape(rows, many).astype(np.int64)
-
-    def function(self) -> Callable[..., tf.Tensor]:
-        """What attends; the number of tokens is open in the trace."""
-
-        def attend(*operands: tf.Tensor) -> tf.Tensor:
-            return kv_operations.attend(
-                *operands,
-                heads=self._heads,
-                kv_heads=self._kv_heads,
-                score_cap=self._cap,
-                sinks=self._sinks,
-            )
-
-        width, kv_width = self._heads * self._size, self._kv_heads * self._size
-        signature = [
-            tf.TensorSpec([None, width], tf.float32),
-            *[tf.TensorSpec([None, kv_width], tf.float32)] * 2,
-            tf.TensorSpec([None, 2], tf.int32),
-            tf.TensorSpec(self._blocks.shape, tf.int64),
-            tf.TensorSpec([3], tf.int64),
-        ]
-        return tf.function(attend, input_signature=signature, jit_compile=True, autograph=False)
-
-    def operands(self, tokens: list[Token]) -> list[np.ndarray]:
-        """Of a call. A row of -1 has numbers too, which are nobody's."""
-        rows, positions = np.array(tokens, np.int32).T
-        own = [x[rows, np.maximum(positions, 0)] for x in (self.q, self.k, self.v)]
-        return [*own, np.array(tokens, np.int32), self._blocks, self._layer]
-
-    def expected(self, tokens: list[Token]) -> np.ndarray:
-        """What each token gets."""
-        return np.stack([self._attended(*token) for token in tokens])
-
-    def _attended(self, row: int, position: int) -> np.ndarray:
-        shape = (-1, self._size)
-        if row < 0:
-            return np.full(self._heads * self._size, np.nan)
-        begin = max(0, position + 1 - self._window) if self._window else 0
-        results = []
-        for head, query in enumerate(self.q[row, position].reshape(shape).astype(np.float64)):
-            shared = head // (self._heads // self._kv_heads)
-            keys, values = (
-                x[row, begin : position + 1, shared * self._size :][:, : self._size]
-                for x in (self.k, self.v)
-            )
-            scores = keys @ query
-            if self._cap is not None:
-                scores = self._cap * np.tanh(scores / self._cap)
-            weights = np.exp(scores - scores.max())
-            sink = -np.inf if self._sinks is None else self._sinks[head]
-            total = weights.sum() + np.exp(sink - scores.max())
-            results.append(weights @ values / total)
-        return np.concatenate(results)
-
-
-def prompt(row: int, begin: int, end: int) -> list[Token]:
-    return [(row, position) for position in range(begin, end)]
-
-
-def check(rows: Rows, calls: list[list[Token]]) -> None:
+def check(rows: Rows, calls: list[list[tuple[int, int]]]) -> None:
     attend = rows.function()
     for tokens in calls:
         found = attend(*rows.operands(tokens)).numpy()
@@ -173,6 +70,15 @@ def test_a_window_hides_what_is_far_away(window: int) -> None:
     rows = Rows(16, window=window)
     chunks = [prompt(0, begin, begin + 100) for begin in range(0, 1300, 100)]
     check(rows, [*chunks, [(0, 1300), (1, 0)], [(0, 1301), (1, 1)]])
+
+
+def test_a_block_may_have_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many positions a block has is no matter of the processor's registers."""
+    monkeypatch.setattr(attention, "NAME", "attention_in_blocks_of_three_tiles")
+    monkeypatch.setattr(attention, "BLOCK", 3 * BLOCK)
+    rows = Rows(80, heads=6, kv_heads=2, length=700, window=300)
+    chunks = [prompt(0, begin, begin + 110) for begin in range(0, 660, 110)]
+    check(rows, [*chunks, [(0, 660), (1, 0)], [*prompt(0, 661, 663), (1, 1)]])
 
 
 def test_blocks_behind_the_window_are_not_read() -> None:

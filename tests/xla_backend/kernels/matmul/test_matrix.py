@@ -296,16 +296,16 @@ def test_neighbours_in_one_format_are_stacked_as_they_are() -> None:
 
 def test_a_product_that_xla_refused_is_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "_started", {})
-    monkeypatch.setattr(matmul, "PRODUCT", "product_of_another_")
+    monkeypatch.setattr(matmul, "MATMUL", "product_of_another_")
     monkeypatch.setattr(matmul, "READING", "columns_of_another_")
     taken = "product_of_another_Q8_0"
     # XLA takes a name once.
-    module = matmul._module("Q8_0", False, False, taken)  # noqa: SLF001
+    module = matmul.build("Q8_0", False, False, taken)
     ffi.register("product_of_another_float32", machine_code.address(module, taken))
     own, numbers = weights("float32", 600, 544)
     with pytest.raises(RuntimeError, match="XLA refuses product_of_another_float32"):
         matrix(own).multiply(tf.zeros([1, 544]))
-    monkeypatch.setattr(matmul, "PRODUCT", "product_tried_anew_")
+    monkeypatch.setattr(matmul, "MATMUL", "product_tried_anew_")
     monkeypatch.setattr(matmul, "READING", "columns_tried_anew_")
     made = matrix(own)
     multiply = tf.function(made.multiply, jit_compile=True, autograph=False)

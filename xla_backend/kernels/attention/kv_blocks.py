@@ -1,0 +1,8 @@
+"""How KV memory is divided.
+
+Knows how many positions a block has. Must not know what is stored for a position.
+"""
+
+BLOCK = 64
+"""Positions in a block, a multiple of a tile's columns. Prefixes are cached in whole blocks, and
+their names depend on it."""
