@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except Exception as error:  # also of libraries: the reader wants one sentence
-        where = f"{flags.host}:{flags.port}"
+        where = f"{in_address(flags.host)}:{flags.port}"
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         print(f"The page cannot be served at {where}: {reason}", file=sys.stderr)
         return 1
@@ -112,6 +112,12 @@ def reach_directly(host: str) -> None:
     exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
     names = [*filter(None, [exempt]), "localhost", "127.0.0.1", "::1", host]
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
+
+
+def in_address(host: str) -> str:
+    """A host as it stands in a URL; that of this machine for all of its addresses."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]" if ":" in host else host
 
 
 def check_port(host: str, port: int) -> None:
@@ -228,7 +234,8 @@ def serve(
     )
     try:
         app.launch(
-            server_name=flags.host,
+            # In brackets, Gradio also finds its own page.
+            server_name=f"[{flags.host}]" if ":" in flags.host else flags.host,
             server_port=flags.port,
             share=flags.share,
             prevent_thread_lock=True,
@@ -238,10 +245,10 @@ def serve(
                 app, flags.password, flags.on_spaces, flags.cors, metrics, flags.hosts
             ),
         )
-        shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
-        print(f"The page is at http://{shown_host}:{flags.port}", flush=True)
+        print(f"The page is at http://{in_address(flags.host)}:{flags.port}", flush=True)
         if app.share_url:
             print(f"and, for three days at most, at {app.share_url}", flush=True)
+        backend.read_ahead()
         threading.Event().wait()
     finally:
         backend.close()  # first: it answers waiting requests, whose connections then close

@@ -81,6 +81,7 @@ class Replica:
             warm_up=None,
             memory_limit=memory_limit,
         )
+        self._process.read_ahead()
         self._process.wait_ready()
 
     async def run(
