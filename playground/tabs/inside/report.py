@@ -15,10 +15,10 @@ from playground.context import machine
 from playground.tabs.inside.texts_route import assembly_address
 from playground.ui import charts, quantities, report_parts
 from playground.ui.charts import Bar
-from playground.ui.families import model_name
 from playground.ui.markup import clean, remarks, rendered
 from playground.ui.tables import sheet
 from playground.ui.theme import css_variables, style_sheets
+from playground.ui.wording import model_name
 from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
 from xla_backend.inspection.measurement import Measurement
