@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,36 +136,36 @@ def check_port(host: str, port: int) -> None:
 
 def opened_logs(
     flags: argparse.Namespace, metrics: Metrics | None
-) -> list[Callable[[FinishedRequest], None]]:
-    """What is called with each request that has ended: logs, in a file or on stdout ("-"), and
-    metrics.
+) -> dict[str, Callable[[FinishedRequest], None]]:
+    """What is called with each request that has ended, by name: logs, in a file or on stdout ("-"),
+    and metrics.
 
     Raises:
         OSError: a file cannot be written.
     """
     from xla_backend.process.request_log import RequestLog, TraceLog
 
-    watchers: list[Callable[[FinishedRequest], None]] = []
+    watchers: dict[str, Callable[[FinishedRequest], None]] = {}
     if path := flags.log_requests:
         log = sys.stdout if path == "-" else Path(path).open("a", encoding="utf-8")  # noqa: SIM115
-        watchers.append(RequestLog(log).write)
-    if flags.trace_file:
-        watchers.append(TraceLog(Path(flags.trace_file)).write)
+        watchers[f"The request log {path}"] = RequestLog(log).write
+    if path := flags.trace_file:
+        watchers[f"The trace {path}"] = TraceLog(Path(path)).write
     if metrics:
-        watchers.append(metrics.observe)
+        watchers["/metrics"] = metrics.observe
     return watchers
 
 
 def start_engine(
     flags: argparse.Namespace,
-    watchers: Sequence[Callable[[FinishedRequest], None]],
+    watchers: Mapping[str, Callable[[FinishedRequest], None]],
     added: AddedModels | None,
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
     Args:
         flags: visitors can name no other folders than those in `flags.models`.
-        watchers: called with each request that has ended.
+        watchers: called with each request that has ended, by name.
         added: further models.
 
     Raises:
@@ -175,10 +175,7 @@ def start_engine(
     from xla_backend.checkpoints.models import first_model, folder_info, open_registry
     from xla_backend.process.backend_process import BackendProcess
     from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT, DEFAULT_PREFIX_STORE
-
-    def tell(finished: FinishedRequest) -> None:
-        for watcher in watchers:
-            watcher(finished)
+    from xla_backend.process.request_log import Watchers
 
     registry = open_registry(flags.models, added, flags.weights, flags.activations)
     for name in flags.models:
@@ -193,7 +190,7 @@ def start_engine(
         memory_limit=flags.memory_limit or DEFAULT_LIMIT,
         kv_memory=flags.kv_memory or DEFAULT_KV_MEMORY,
         prefix_store=flags.prefix_store or DEFAULT_PREFIX_STORE,
-        on_request=tell if watchers else None,
+        on_request=Watchers(watchers) if watchers else None,
     )
 
 

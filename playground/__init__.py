@@ -43,7 +43,7 @@ def _without_stub_files() -> Iterator[None]:
             raise OSError("not looked for")
         return find(thing)
 
-    inspect.getfile = find_other
+    inspect.getfile = find_other  # type: ignore[assignment]
     try:
         yield
     finally:
