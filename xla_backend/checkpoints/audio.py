@@ -194,9 +194,7 @@ def _read_track(path: Path, track: int, rate: int, max_seconds: float) -> tuple[
 
 
 @contextlib.contextmanager
-def _opened(
-    path: Path, track: int
-) -> Iterator[tuple[int, int, float, int, Iterator[np.ndarray]]]:
+def _opened(path: Path, track: int) -> Iterator[tuple[int, int, float, int, Iterator[np.ndarray]]]:
     """Opens a sound track of a file: rate, channels, seconds (0 if unknown), how many tracks there
     are, and blocks of float32 `[n, channels]`.
 

@@ -88,7 +88,7 @@ def test_a_film_is_read_by_the_track_that_has_its_sound(tmp_path):
     for name, tracks in (("first.mp4", [sound, silence]), ("second.mkv", [silence, sound])):
         assert abs(loudest_hz(read(film(tmp_path / name, *tracks), RATE)) - 440) < 5
     assert not np.any(read(film(tmp_path / "still.mp4", silence, silence), RATE))
-    with pytest.raises(InvalidRequest, match="The file 'mute.mp4' has no sound track"):
+    with pytest.raises(InvalidRequest, match=r"'mute\.mp4' has no sound track"):
         read(film(tmp_path / "mute.mp4"), RATE)
 
 

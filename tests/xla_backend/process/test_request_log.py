@@ -5,6 +5,7 @@ import io
 import json
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_a_log_that_cannot_be_written_stops_no_other_and_is_reported_once(
         os.close(reading)
         stream = os.fdopen(writing, "w")
     else:
-        stream = open(device, "w")  # noqa: SIM115
+        stream = Path(device).open("w")  # noqa: SIM115
     seen: list[FinishedRequest] = []
     watchers = Watchers({"The log": RequestLog(stream).write, "/metrics": seen.append})
     finished = FinishedRequest(REQUEST, "result", RESULT, wall_s=2.01, ahead=2)
