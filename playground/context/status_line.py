@@ -153,9 +153,14 @@ def phase_of(
 
 
 def _left(occupation: Occupation | None) -> str:
-    if occupation is None or occupation.left_s is None:
+    return time_left(None if occupation is None else occupation.left_s)
+
+
+def time_left(left_s: float | None) -> str:
+    """Expected remaining seconds; empty if unknown."""
+    if left_s is None:
         return ""
-    return f"about {about(occupation.left_s)} left" if occupation.left_s > 0 else TAKES_LONGER
+    return f"about {about(left_s)} left" if left_s > 0 else TAKES_LONGER
 
 
 def stopping_note(status: EngineStatus) -> str:
