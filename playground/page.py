@@ -46,7 +46,7 @@ MAX_FILE_SIZE = "200mb"
 """Enough for ten minutes of 48 kHz stereo with 24 bits, the longest recording."""
 SESSIONS_KEPT = 500
 """Open pages whose state the server keeps. Gradio copies the page's settings for each."""
-_SCRIPTS = ("views.js", "kept.js", "page.js", "request.js", "chats.js")
+_SCRIPTS = ("copy.js", "views.js", "kept.js", "page.js", "request.js", "chats.js", "quote.js")
 # An update in Gradio's own form.
 _SHOW_MODE = "() => ({__type__: 'update', selected: showPlace()})"
 

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 
 import htpy as h
 
+from playground.context import machine
 from playground.context.runs import Shown
+from playground.tabs.generate.in_words import quote
 from playground.ui import quantities, report_parts
 from playground.ui.families import CONTINUING, Family, model_name
 from playground.ui.markup import answer, caret, quoted, remarks, rendered
@@ -154,7 +156,9 @@ def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
         report_parts.figures(figures),
         report_parts.against_first_call(result),
         report_parts.phases(result, PHASE_NAMES, hints),
-        h.p(".files")[trace_link([TracedRequest(result, shown.spans)])],
+        h.p(".files")[
+            trace_link([TracedRequest(result, shown.spans)]), quote(result, _about(shown))
+        ],
         _result_slots(result, family),
         report_parts.waited(
             timing, ttft_s if ttft_waits else None, ttft_queue_s, shown.awaited_background
@@ -206,6 +210,11 @@ def _shape_caption(key: CacheKey, family: Family) -> str:
         f"The compiled shape: {key.padded_length} {family.input} slots, {beams}, "
         f"{key.max_new_tokens} new slots."
     )
+
+
+def _about(shown: Shown) -> str:
+    at = datetime.fromtimestamp(shown.ended_s, UTC)
+    return f"{model_name(shown.result.model)} on {machine.summary()}, {at:%Y-%m-%d}"
 
 
 def _remarks(shown: Shown) -> h.Node:
