@@ -101,7 +101,7 @@ class RequestFields:
             InvalidRequest: one has no value.
         """
         prompt, given = self.prompt(values), variables_in(self._value(values, "variables") or "")
-        texts = [prompt] if isinstance(prompt, str) else [str(each.content) for each in prompt]
+        texts = [str(e.content) for e in prompt] if isinstance(prompt, tuple) else [str(prompt)]
         names = dict.fromkeys(VARIABLE.findall(" ".join(texts)))
         if missing := [name for name in names if not given.get(name.lower())]:
             listed = ", ".join(f"{{{{{name}}}}}" for name in missing)

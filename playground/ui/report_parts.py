@@ -19,7 +19,8 @@ from playground.ui.prediction_line import expected
 from playground.ui.quantities import elapsed, seconds
 from xla_backend import CacheOutcome, FirstCall, GenerationResult, Prediction, Timing
 from xla_backend.interface import trace
-from xla_backend.interface.timing import PHASES, RESTORING
+from xla_backend.interface.timing import PHASES
+from xla_backend.interface.timing import RESTORING as RESTORING_NAMES
 from xla_backend.interface.trace import TracedRequest
 
 _MAX_CELLS = 160
@@ -49,6 +50,8 @@ _RESTORING_HINTS = {
 }
 _SHARED_TRACE = "Trace, shared"
 _WITH_GRAMMAR = "Tokenize, build grammar"
+COMPILING = "Compiling this shape"
+RESTORING = "Restoring this shape from disk"
 BETWEEN = "Queue after the first token"
 _MIN_WAITING_S, _MIN_WAITING = 0.1, 0.1
 """Waiting is shown from this time and this share of the total on."""
@@ -91,14 +94,14 @@ def waiting(
     elif outcome is None:
         what = phase("Loading the model", "then compiling")
     else:
-        what = phase("Compiling this shape")
+        what = phase(RESTORING if outcome is CacheOutcome.DISK else COMPILING)
     named: list[tuple[str, str | h.Element]] = [("Elapsed", clock(clicked_s))]
     bar = working_bar()
     if prediction and prediction.expected_s:
         named.append(("Work expected", expected(prediction)))
         if not ahead and outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
             bar = _timed_bar(prediction.high_s or prediction.expected_s)
-    mark = no_badge("WAITS" if ahead else "RUNNING")
+    mark = no_badge("QUEUED" if ahead else "RUNNING")
     done = meter("Done", {"hidden": ""}, style="progress.phase-share")[h.i]
     return frame(mark, what, figures(named), bar, done, body, busy=True)
 
@@ -168,10 +171,10 @@ def has_waited(waited_s: float, of_s: float) -> bool:
     return waited_s >= max(_MIN_WAITING_S, _MIN_WAITING * of_s)
 
 
-def phase(said: str, more: str = "") -> h.Element:
+def phase(name: str, more: str = "") -> h.Element:
     """The phase of a run; the page's script copies the status line's `#phase` into it."""
     return h.span(".phase")[
-        h.b(".phase-said")[said], " ", h.span(".phase-more", aria_live="off")[more]
+        h.b(".phase-name")[name], " ", h.span(".phase-more", aria_live="off")[more]
     ]
 
 
@@ -280,7 +283,7 @@ def phase_names(
     if result.options.grammar:
         names = {**names, "tokenize": _WITH_GRAMMAR}
     if result.cache is CacheOutcome.DISK:
-        return {**names, **RESTORING}
+        return {**names, **RESTORING_NAMES}
     if result.cache is CacheOutcome.MISS and result.timing.trace_s < _MIN_TRACE_S:
         return {**names, "trace": _SHARED_TRACE}
     return names

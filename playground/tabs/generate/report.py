@@ -36,9 +36,9 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
         new = h.div(".story-new.markdown", data_text=text)[answer(text)]
     if family.is_apart:
         # What stands in `bdi` does not decide which way the text around it runs.
-        given = h.div(".story-part", dir="auto")[h.h3[h.bdi[family.input_label]], given]
+        given = h.div(".story-part", dir="auto")[h.h2[h.bdi[family.input_label]], given]
         new = h.div(".story-part.story-answer", dir="auto")[
-            h.h3[h.bdi[family.output.capitalize()]], new
+            h.h2[h.bdi[family.output.capitalize()]], new
         ]
     return report_parts.text_box("Generated text", [given, new], writing)
 

@@ -229,11 +229,12 @@ setInterval(() => {
 // The phase of this visitor's run is also shown in the place of its result.
 let toldPhase = "";
 function tellPhase() {
-  const { said, more, share } = document.getElementById("phase")?.dataset ?? {};
-  if (toldPhase === said + more + share) return;
-  toldPhase = said + more + share;
-  if (!said) return;
-  for (const [part, text] of [["said", said], ["more", more]]) {
+  const { name, more, share, badge } = document.getElementById("phase")?.dataset ?? {};
+  if (toldPhase === name + more + share) return;
+  toldPhase = name + more + share;
+  if (!name) return;
+  for (const mark of document.querySelectorAll(".report.busy .badge.outcome-none")) mark.textContent = badge;
+  for (const [part, text] of [["name", name], ["more", more]]) {
     for (const place of document.querySelectorAll(`.phase .phase-${part}`)) {
       if (place.textContent !== text) place.textContent = text;
     }
