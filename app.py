@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from playground.flags import flags_from
 from xla_backend import BackendError
-from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
+from xla_backend.checkpoints.architectures.positions import CONTEXT_VARIABLE
 
 if TYPE_CHECKING:
     from playground.server.metrics import Metrics

@@ -14,7 +14,7 @@ from typing import Any
 
 from playground.context.limits import PUBLIC_LIMITS, Limits
 from xla_backend.checkpoints import kinds
-from xla_backend.checkpoints.rotary_form import LONGEST_CONTEXT
+from xla_backend.checkpoints.architectures.positions import LONGEST_CONTEXT
 from xla_backend.compilation.startup import is_on
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.process.memory import (

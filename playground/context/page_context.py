@@ -15,8 +15,8 @@ from playground.context.runs import QueuedRun, Runs, TextRun, VisitorRun
 from playground.context.status_line import phase_of, queued, status_line, stopping_note
 from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.components import notice
-from playground.ui.families import TEXT_FAMILIES, model_name
 from playground.ui.markup import quoted
+from playground.ui.wording import TEXT_FAMILIES, model_name
 from xla_backend import (
     GenerationOptions,
     Message,

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import htpy as h
 
 from playground.context.runs import MAKING, Occupation, QueuedRun, TextRun, VisitorRun
-from playground.ui.families import model_name
 from playground.ui.markup import rendered
 from playground.ui.quantities import about, count, elapsed, file_size
 from playground.ui.report_parts import COMPILING, RESTORING, progress_bar
+from playground.ui.wording import model_name
 from xla_backend import CacheKey, CacheOutcome, EngineStatus
 
 ACTIVITY = {

@@ -13,12 +13,12 @@ from playground.history import records
 from playground.history.records import Record
 from playground.ui import charts, quantities
 from playground.ui.charts import Dot
-from playground.ui.families import model_name
 from playground.ui.markup import nothing, rendered, with_note
 from playground.ui.outcomes import badge, ended_by
 from playground.ui.report_parts import BETWEEN, PHASE_NAMES, faster, figures
 from playground.ui.tables import sheet, sizes
 from playground.ui.word_differences import marked_pair
+from playground.ui.wording import model_name
 from xla_backend import CacheKey, CacheOutcome
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.timing import PHASES, RESTORING

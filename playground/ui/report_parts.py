@@ -43,7 +43,7 @@ PHASE_HINTS = {
     "decode": "all further tokens",
     "detokenize": "token numbers to text",
 }
-"""Explanations of the phases; that of prefill depends on the family."""
+"""Explanations of the phases; that of prefill depends on the model."""
 _RESTORING_HINTS = {
     "trace": "the graph is read from disk",
     "compile": "machine code is read from disk",

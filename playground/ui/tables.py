@@ -9,8 +9,8 @@ import htpy as h
 from markupsafe import Markup
 
 from playground.ui import quantities
-from playground.ui.families import model_name
 from playground.ui.markup import nothing, rendered, with_note
+from playground.ui.wording import model_name
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 
 _HEADINGS = (

@@ -12,10 +12,10 @@ import htpy as h
 from playground.context.status_line import ACTIVITY, time_left
 from playground.ui import quantities
 from playground.ui.charts import legend
-from playground.ui.families import model_name
 from playground.ui.markup import remarks, rendered, with_note
 from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import phase_names
+from playground.ui.wording import model_name
 from playground.walkthrough.runs import Step, Walkthrough
 from playground.walkthrough.stored import Stored
 from xla_backend import CacheOutcome, GenerationResult

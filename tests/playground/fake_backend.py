@@ -254,9 +254,9 @@ class FakeWindows(FakeStream[TranscribedWindow, Transcription]):
 
     def _heard(self, text: str, number: int) -> TranscribedWindow:
         cache = CacheOutcome.HIT if number else self.outcome
-        times = {"start_s": 4.0 * number, "end_s": 4.0 * (number + 1)}
-        segments = (TimedText(**times, text=text),)
-        return window(text=text, **times, cache=cache, segments=segments)
+        start_s, end_s = 4.0 * number, 4.0 * (number + 1)
+        segments = (TimedText(start_s, end_s, text, (7, 8)),)
+        return window(text=text, start_s=start_s, end_s=end_s, cache=cache, segments=segments)
 
     def _end(self, said: list[TranscribedWindow]) -> Transcription:
         return transcription(

@@ -171,8 +171,9 @@ def check_length(prompt_tokens: int, info: ModelInfo) -> None:
         return
     least = "" if context is None else f", including at least one of the text: {most} are left"
     raise ContextLengthExceeded(
-        f"The prompt has {prompt_tokens} tokens, and {info.name} reads at most "
-        f"{context or most}{least}. Shorten the prompt by {prompt_tokens - most}."
+        # LiteLLM knows the error by this beginning, which is OpenAI's.
+        f"This model's maximum context length is {context or most} tokens{least}. The prompt has "
+        f"{prompt_tokens}: shorten it by {prompt_tokens - most}."
     )
 
 

@@ -139,6 +139,9 @@ class Hearing:
                         speech.tick_s,
                         (window.start_s, end_s),
                     ),
+                    temperature=said.temperature if said else 0.0,
+                    mean_logprob=said.mean_logprob if said else 0.0,
+                    no_speech=said.no_speech if said else 0.0,
                 )
             )
             if said:
@@ -211,19 +214,22 @@ class Hearing:
         # Beams and sampling that the request sets are not changed.
         is_greedy = options.num_beams == 1 and options.temperature == 0 and not is_silent
         further = list(FALLBACK_TEMPERATURES if is_greedy else ())
-        tried = []
+        tried, temperature = [], options.temperature
         while True:
             yield from self._write_down(generation, key)
             watch.enter("detokenize")
             tokens = engine.tokens(generation.output())
             ids = [token.id for token in tokens]
+            mean = sum(token.logprob for token in tokens) / max(1, len(tokens))
             said = _HeardWindow(
                 text=engine.tokenizer.decode(ids).strip(),
                 tokens=tokens,
                 is_complete=bool(ids) and engine.is_end(ids[-1], options),
                 served=served,
+                temperature=temperature,
+                mean_logprob=mean,
+                no_speech=no_speech,
             )
-            mean = sum(token.logprob for token in tokens) / max(1, len(tokens))
             repeats = speech.guards.repeats(said.text)
             is_noise = mean < speech.guards.logprob
             tried.append((not repeats, mean, said))
@@ -233,7 +239,8 @@ class Hearing:
             watch.enter("queue")
             yield AwaitEngine()
             watch.enter("prefill")
-            generation = begin(options.replace(temperature=further.pop(0)))
+            temperature = further.pop(0)
+            generation = begin(options.replace(temperature=temperature))
         _, mean, said = max(tried, key=lambda one: one[:2])
         # Sampled tokens are unlikely by themselves, which is no sign of noise.
         if is_silent or (options.temperature == 0 and mean < speech.guards.logprob):
@@ -266,6 +273,9 @@ class _HeardWindow:
     tokens: tuple[Token, ...]
     is_complete: bool
     served: Served
+    temperature: float
+    mean_logprob: float
+    no_speech: float
 
 
 def segments(
@@ -293,7 +303,7 @@ def segments(
         if id is not None and first is not None:
             now_s = min(round(window[0] + (id - first) * tick_s, 3), end_s)
         if text := decode(words).strip():
-            found.append(TimedText(begin_s, now_s, text))
+            found.append(TimedText(begin_s, now_s, text, tuple(words)))
         begin_s, words = now_s, []
     return tuple(found)
 

@@ -340,11 +340,12 @@ class GenerationResult:
 
 @dataclass(frozen=True)
 class TimedText:
-    """A part of a transcript and its place in the recording, in seconds."""
+    """A part of a transcript, its place in the recording in seconds, and its tokens."""
 
     start_s: float
     end_s: float
     text: str
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -357,6 +358,9 @@ class TranscribedWindow:
         cache: where the compiled function came from; None for a silent window, which is not run.
         timing: this window's part of the request's timing; they add up to it.
         segments: its text, split at the model's timestamps; one segment if there are none.
+        temperature: with which its text was found.
+        mean_logprob: of its tokens.
+        no_speech: the probability that nobody speaks in it; 0 for models that do not tell.
     """
 
     start_s: float
@@ -366,6 +370,9 @@ class TranscribedWindow:
     cache: CacheOutcome | None
     timing: Timing
     segments: tuple[TimedText, ...] = ()
+    temperature: float = 0.0
+    mean_logprob: float = 0.0
+    no_speech: float = 0.0
 
 
 @dataclass(frozen=True)

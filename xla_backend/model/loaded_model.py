@@ -16,7 +16,8 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.checkpoints import kinds, rotary_form
+from xla_backend.checkpoints import kinds
+from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.speech_input import SpeechInput, SpeechPrompt
 from xla_backend.checkpoints.tokenization import Tokenizer
@@ -116,7 +117,7 @@ class LoadedModel:
             _as_tuple(files.generation_config.eos_token_id),
             # Hugging Face counts what the decoder prompt holds beyond its start token.
             forced_tokens=sizes.get("prompt_length", 1) - 1,
-            ends_at_limit=files.config.model_type in rotary_form.MODEL_TYPES,
+            ends_at_limit=files.config.model_type in DECODERS,
         )
         selection = Selection(
             model.vocabulary_size,

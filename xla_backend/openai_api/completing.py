@@ -29,7 +29,7 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import GenerationResult, ModelInfo
 from xla_backend.openai_api.errors import describe, error_object
-from xla_backend.openai_api.host import Host, meant
+from xla_backend.openai_api.host import Host, meant, public_name, without_paths
 from xla_backend.openai_api.requests import ChatRequest, Generation
 from xla_backend.openai_api.running import Runs
 from xla_backend.openai_api.writers import Facts, Writer, event
@@ -83,6 +83,11 @@ class Completer:
                 return info
         raise ModelUnavailable(f"There is no model {model[:80]!r} here; /v1/models lists them.")
 
+    def name(self, model: str) -> str:
+        """What callers call a model."""
+        models = self.host.models()
+        return next((public_name(info, models) for info in models if info.name == model), model)
+
     async def complete(
         self,
         request: Request,
@@ -100,7 +105,8 @@ class Completer:
         """
         host = self.host
         await body.check_grammar()
-        model = body.model = self.model(body.model, isinstance(body, ChatRequest))
+        model = self.model(body.model, isinstance(body, ChatRequest))
+        body.model = self.name(model)
         if isinstance(body, ChatRequest) and (body.listed_tools or body.template):
             tokenizer = await self._loaded_tokenizer(request, body)
             if body.listed_tools:
@@ -149,7 +155,7 @@ class Completer:
             await while_there(request, asyncio.wait([first], timeout=FIRST_WAIT_S))
             if first.done():
                 first.result()
-            events = _events(await write(), _alive(first, chunks), runs)
+            events = _events(await write(), _alive(first, chunks), runs, host)
             return StreamingResponse(events, headers=_UNBUFFERED, media_type=EVENTS)
         except BaseException:
             runs.leave()
@@ -251,6 +257,7 @@ async def _events(
     write: Writer,
     chunks: AsyncIterator[tuple[int, str | GenerationResult] | None],
     runs: Runs[str, GenerationResult],
+    host: Host,
 ) -> AsyncIterator[str]:
     """The events of a stream; an error after the first is the last event."""
     begun: set[int] = set()
@@ -278,7 +285,8 @@ async def _events(
     except Exception as error:
         if not isinstance(error, BackendError):
             logger.exception("A stream failed unexpectedly")
-        yield write.failed(error_object(*describe(error)))
+        status, sentence, *rest = describe(error)
+        yield write.failed(error_object(status, without_paths(sentence, host.models()), *rest))
     finally:
         runs.leave()  # stops the runs if the client has left
 

@@ -6,6 +6,7 @@ Knows what the server decides: the models, the limits and the queue. Must not kn
 from __future__ import annotations
 
 from abc import abstractmethod
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xla_backend.interface.errors import ModelUnavailable
@@ -112,6 +113,25 @@ class Host(Protocol):
         """
 
 
+def public_name(info: ModelInfo, models: Sequence[ModelInfo]) -> str:
+    """A model's name for callers: of a folder, as much of its path's end as no other model has."""
+    if info.source != "folder":
+        return info.name
+    parts = PurePath(info.name).parts
+    others = [PurePath(other.name).parts for other in models if other.name != info.name]
+    sizes = range(1, len(parts))
+    ends = (parts[-size:] for size in sizes if all(o[-size:] != parts[-size:] for o in others))
+    return "/".join(next(ends, parts))
+
+
+def without_paths(text: str, models: Sequence[ModelInfo]) -> str:
+    """A sentence with the names of folders, as callers know them, instead of their paths."""
+    for info in models:
+        if info.source == "folder":
+            text = text.replace(info.name, public_name(info, models))
+    return text
+
+
 def meant(name: str | None, models: Sequence[ModelInfo], fits: Callable[[ModelInfo], bool]) -> str:
     """The model that a request means.
 
@@ -133,8 +153,9 @@ def meant(name: str | None, models: Sequence[ModelInfo], fits: Callable[[ModelIn
         if first is None:
             raise ModelUnavailable("There is no model here.")
         return first.name
-    if any(info.name == name for info in models):
-        return name
+    for info in models:
+        if name in (info.name, public_name(info, models)):
+            return info.name
     owner, _, short = name.lower().rpartition("/")
     alike = []
     for info in models:

@@ -25,11 +25,11 @@ from playground.tabs.compare.shapes_report import shapes_report
 from playground.tabs.compare.variants_report import variants_report
 from playground.tabs.generate.examples import EXAMPLES
 from playground.ui import components as ui
-from playground.ui.families import model_name
 from playground.ui.markup import remarks
 from playground.ui.option_controls import slider_end
 from playground.ui.quantities import about, elapsed
 from playground.ui.report_parts import queued
+from playground.ui.wording import model_name
 from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelUnavailable
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import CACHED_CALLS, MAX_CACHED_CALLS, Baseline

@@ -14,10 +14,10 @@ from playground.context.status_line import ACTIVITY, Phase, phase_of
 from playground.history.records import Record
 from playground.history.report import comparison, verdict
 from playground.ui import quantities, report_parts
-from playground.ui.families import model_name
 from playground.ui.markup import caret, nothing, remarks, rendered
 from playground.ui.outcomes import badge, ended_by, no_badge
 from playground.ui.word_differences import marked_pair
+from playground.ui.wording import model_name
 from xla_backend import CacheOutcome, EngineStatus
 
 NAMES = ("A", "B")

@@ -11,9 +11,9 @@ from playground.history.records import Record
 from playground.tabs.statistics.run_statistics import ShapeStatistics, by_shape, cached, run_s
 from playground.ui import charts, quantities
 from playground.ui.charts import Bar, Dot
-from playground.ui.families import model_name
 from playground.ui.markup import nothing, rendered, with_note
 from playground.ui.tables import sheet, sizes
+from playground.ui.wording import model_name
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 from xla_backend.interface.results import KeyHistory, Past
 from xla_backend.interface.timing import summarize

@@ -169,7 +169,7 @@ def test_a_prompt_too_long_says_by_how_many_tokens(counted: Counted, model: str)
         tokens = len(Tokenizer.load(Path(model)).encode(prompt))
         message = refusal(counted.backend, model, prompt)
         assert f"The prompt has {tokens} tokens" in message
-        assert f"reads at most {CONTEXT}" in message
+        assert f"maximum context length is {CONTEXT}" in message
         assert f"Shorten the prompt by {tokens - CONTEXT + 1}." in message
 
 

@@ -16,7 +16,7 @@ from playground.tabs.generate.report import (
     waiting_report,
 )
 from playground.tabs.generate.token_view import token_view
-from playground.ui.families import ANSWERING
+from playground.ui.wording import ANSWERING
 from tests.playground.reader import is_text, words
 from tests.playground.samples import INJECTIONS, KEY, miss, result
 from xla_backend import (
@@ -185,7 +185,7 @@ def test_the_box_explains_itself_and_says_that_it_is_being_written() -> None:
     assert "The first time a shape is used, XLA must compile it." in words(empty_report())
     assert "The text appears here" in words(empty_story())
     assert 'href="?tab=runs"' in empty_story(), "after a reload, earlier texts are found from here"
-    markup = story("summarize: a <b>", "A fox.", family=ANSWERING)
+    markup = story("summarize: a <b>", "A fox.", wording=ANSWERING)
     assert words(markup) == "Input text summarize: a &lt;b&gt; Answer A fox."
     assert words(story("Once", "upon")) == "Once upon"
 
