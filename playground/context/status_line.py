@@ -13,8 +13,8 @@ import htpy as h
 
 from playground.context.runs import MAKING, Occupation, QueuedRun, TextRun, VisitorRun
 from playground.ui.markup import rendered
-from playground.ui.quantities import about, count, elapsed, file_size
-from playground.ui.report_parts import COMPILING, RESTORING, progress_bar
+from playground.ui.quantities import about, count, file_size
+from playground.ui.report_parts import COMPILING, RESTORING, clock, progress_bar
 from playground.ui.wording import model_name
 from xla_backend import CacheKey, CacheOutcome, EngineStatus
 
@@ -66,7 +66,7 @@ def status_line(
             data_share=f"{phase.share:.2f}",
             data_badge=phase.badge,
         )
-        return _line(status, phase.name, phase.more, elapsed(now - phase.since), copied)
+        return _line(status, phase.name, phase.more, clock(now - phase.since), copied)
     activity, since = ACTIVITY[status.state], status.since
     at_rest = status.state in AT_REST
     if occupation and occupation.activity:
@@ -83,17 +83,19 @@ def status_line(
     if status.note and not detail:
         detail = status.note
     left = h.span(".status-left")[time_left(occupation.left_s)] if occupation else ""
-    return _line(status, activity, detail, "" if at_rest else elapsed(now - since), left)
+    return _line(status, activity, detail, None if at_rest else clock(now - since), left)
 
 
-def _line(status: EngineStatus, activity: str, detail: str, clock: str, *more: h.Node) -> h.Element:
+def _line(
+    status: EngineStatus, activity: str, detail: str, spent: h.Node, *more: h.Node
+) -> h.Element:
     spoken = {"role": "status", "aria-live": "off"}
     return h.div(f".status.status-{status.state}", spoken)[
         h.span(".status-dot", aria_hidden="true"),
         h.span(".status-activity")[activity],
         h.span(".status-detail")[detail],
         status.progress is not None and progress_bar("Done", status.progress),
-        clock and h.span(".status-clock")[clock],
+        spent and h.span(".status-clock")[spent],
         more,
     ]
 
