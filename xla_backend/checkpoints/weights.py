@@ -130,7 +130,7 @@ def weight_files(folder: Path) -> list[Path]:
             never opened.
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
-        return [gguf_path]
+        return gguf_file.pieces(gguf_path)
     if ctranslate2_model.is_model(folder):
         return [folder / ctranslate2_model.FILE]
     if (folder / SAFETENSORS).is_file():
@@ -388,11 +388,15 @@ def _from_keras(name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
 
 
 def _read_file(path: Path, as_stored: bool) -> Iterable[tuple[str, Weights]]:
-    if path.suffix.lower() == gguf_file.SUFFIX:
-        return gguf_model.read_tensors(path, as_stored=as_stored)
     if path.name == ctranslate2_model.FILE:
         return ctranslate2_model.read_tensors(path)
-    return (_read_h5 if path.name == KERAS_H5 else _read_safetensors)(path).items()
+    if path.name == KERAS_H5:
+        return _read_h5(path).items()
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path).items()
+    if gguf_file.pieces(path)[0] != path:  # read with the first
+        return ()
+    return gguf_model.read_tensors(path, as_stored=as_stored)
 
 
 _STORED_DTYPES: dict[str, np.dtype] = {
