@@ -23,6 +23,7 @@ from xla_backend.checkpoints.architectures import positions
 from xla_backend.checkpoints.architectures.table import ARCHITECTURES, BY_GGUF, DECODERS, find
 from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file
 from xla_backend.checkpoints.hub import Download
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.checkpoints.weights import read_config, read_config_values, weight_files
@@ -546,7 +547,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
     if ctranslate2_model.is_model(folder):
         return ctranslate2_model.read_generation_values(folder)
     try:
-        values = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+        values = json.loads(read_text(folder / "generation_config.json"))
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -622,7 +623,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
     if not path.is_file():
         return kind.from_model_config(config)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
         return kind.from_dict(values)
     except Exception as error:  # the config's own checks raise any type
         raise ModelUnavailable(
@@ -633,7 +634,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
 def _first_line_of_card(folder: Path) -> str | None:
     """The first line of plain text in a model card, after its front matter."""
     try:
-        text = (folder / "README.md").read_text(encoding="utf-8")
+        text = read_text(folder / "README.md")
     except (OSError, ValueError):
         return None
     if text.startswith("---"):

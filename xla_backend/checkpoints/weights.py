@@ -21,6 +21,7 @@ import numpy as np
 
 from xla_backend.checkpoints.architectures.table import ARCHITECTURES, find
 from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model, mapped
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
@@ -486,7 +487,7 @@ def _read_h5(path: Path) -> dict[str, np.ndarray]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"), object_hook=_with_floats)
+        values = json.loads(read_text(path), object_hook=_with_floats)
     except FileNotFoundError as error:
         raise ModelUnavailable(
             f"{path.parent} is not a model: it has no {path.name}. Give a folder with "
