@@ -234,7 +234,7 @@ def convert(path: Path, folder: Path, architecture: str) -> Path:
     For architectures with Mamba-2, or with shared experts.
     """
     config = json.loads((folder / "config.json").read_text())
-    writer = gguf.GGUFWriter(path, architecture, **options)
+    writer = gguf.GGUFWriter(path, architecture)
     for key, method in _FROM_CONFIG.items():
         if config.get(key):
             getattr(writer, f"add_{method}")(config[key])
