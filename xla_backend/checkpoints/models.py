@@ -58,7 +58,7 @@ REPOSITORIES = {
 }
 """Repositories of models that have another name here."""
 
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """Defaults that are taken from a generation config."""
 
 
@@ -477,8 +477,20 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
         stored_bytes=_stored_bytes(folder),
-        sampling=_sampling(folder) or (_KNOWN[info.name].sampling if info.name in _KNOWN else {}),
+        sampling=_sampling(folder) or _known_sampling(info.name, folder),
     )
+
+
+def _known_sampling(name: str, place: Path) -> dict[str, float]:
+    """`ModelInfo.sampling` of a known model, also under another name, such as a path.
+
+    Its folder or GGUF file is then called like the model, with or without a quantization.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name].sampling
+    titles = {known.rpartition("/")[2]: described for known, described in _KNOWN.items()}
+    called = (title for title in titles if f"{place.name}.".startswith(f"{title}."))
+    return titles[title].sampling if (title := next(called, None)) else {}
 
 
 def _stored_bytes(folder: Path) -> int | None:
@@ -556,7 +568,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
 def _sampling(folder: Path) -> dict[str, float]:
     """`ModelInfo.sampling` from the generation config; empty if it has an invalid value."""
     values = _generation_values(folder)
-    given = {name: values[name] for name in _SAMPLING if values.get(name) is not None}
+    given = {name: values[name] for name in RECOMMENDED if values.get(name) is not None}
     if values.get("do_sample") is False:
         return {}
     try:
