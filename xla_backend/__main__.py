@@ -343,7 +343,7 @@ def _keys(
 
 
 def _registry(parsed: argparse.Namespace) -> Registry:
-    return Registry(weights=parsed.weights, activations=parsed.activations)
+    return Registry(weights=parsed.weights, activations=parsed.activations, kernels=parsed.kernels)
 
 
 def _open_backend(parsed: argparse.Namespace) -> Backend:
@@ -419,6 +419,9 @@ _WEIGHTS = {
         "KIND",
         "exact, or int8: faster with GGUF and int8 weights, changes some tokens (default: "
         f"${kinds.ACTIVATIONS_VARIABLE}, or exact)",
+    ),
+    "--kernels": _takes(
+        "KIND", f"own, xla or auto: own where it can run (default: ${kinds.KERNELS_VARIABLE}, auto)"
     ),
 }
 _OUTPUT = {

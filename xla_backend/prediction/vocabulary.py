@@ -83,7 +83,7 @@ class Vocabulary:
                 files.config,
                 files.generation_config,
                 sample(files.folder),
-                kinds.both(files.info.weights, files.info.activations),
+                kinds.all_of(files.info.weights, files.info.activations, files.info.kernels),
             ),
             has_rows=machine_code.suits(),
         )
