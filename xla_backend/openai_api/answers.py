@@ -148,7 +148,7 @@ class CompletionLogprobs(BaseModel):
 
     tokens: list[str]
     token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
+    top_logprobs: list[dict[str, float]]
     text_offset: list[int]
 
 
@@ -189,12 +189,16 @@ class ChunkChoice(BaseModel):
 
 
 class Answer(BaseModel):
-    """What answers and events have in common."""
+    """What answers and events have in common.
+
+    `ignored_fields` names the request's fields that were not understood.
+    """
 
     id: str
     created: int
     model: str
     system_fingerprint: str | None
+    ignored_fields: list[str] = Field(default=[], exclude_if=operator.not_)
 
 
 class Event(Answer):
@@ -255,12 +259,22 @@ class Models(BaseModel):
 
 
 class Segment(BaseModel):
-    """The text between two timestamps of the model, or of a window if it has no timestamps."""
+    """The text between two timestamps of the model, or of a window if it has no timestamps.
+
+    As in Whisper's own program, `seek` is the window's begin in steps of 10 ms, and the last four
+    fields are the window's.
+    """
 
     id: int
+    seek: int
     start: float
     end: float
     text: str
+    tokens: list[int]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
 
 
 class AudioUsage(BaseModel):
@@ -271,7 +285,7 @@ class AudioUsage(BaseModel):
 
 
 class Transcript(BaseModel):
-    """A transcript; all but `text`, `usage` and `timings` only with "verbose_json"."""
+    """A transcript; `task`, `language`, `duration` and `segments` only with "verbose_json"."""
 
     text: str
     usage: AudioUsage
@@ -280,6 +294,7 @@ class Transcript(BaseModel):
     language: str | None = None
     duration: float = 0.0
     segments: list[Segment] = []
+    ignored_fields: list[str] = []
 
 
 class Error(BaseModel):
@@ -400,17 +415,16 @@ class Offsets:
 
 
 def completion_logprobs(tokens: Sequence[Token], most: int, offsets: Offsets) -> CompletionLogprobs:
-    """Tokens of a text, each with its `most` most likely alternatives."""
+    """Tokens of a text, each with itself and its `most` most likely alternatives."""
     return CompletionLogprobs(
         tokens=[token.text for token in tokens],
         token_logprobs=[_logprob(token) for token in tokens],
         top_logprobs=[
             # Parts of characters share one text: the first, most likely one is kept.
-            {top.text: _logprob(top) for top in reversed(token.top_logprobs[:most])}
+            {token.text: _logprob(token)}
+            | {top.text: _logprob(top) for top in reversed(token.top_logprobs[:most])}
             for token in tokens
-        ]
-        if most
-        else None,
+        ],
         text_offset=list(map(offsets.of, tokens)),
     )
 
