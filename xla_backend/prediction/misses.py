@@ -7,47 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
 
 from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.results import CacheOutcome
+from xla_backend.interface.requests import Prepared
+from xla_backend.interface.results import CacheOutcome, Miss
 from xla_backend.prediction.prediction import choose, distance
 
 
-@dataclass(frozen=True)
-class Miss:
-    """Why no function in memory could serve a request.
-
-    Attributes:
-        nearest: the function that needs the fewest changes; None if the model has none.
-        changes: what would have avoided the compile, each a sentence's part: "1 beam instead of 4".
-        outcome: what the request would then have been.
-        saves_s: seconds of tracing and compiling that this avoids; None if unknown.
-    """
-
-    nearest: CacheKey | None
-    changes: tuple[str, ...]
-    outcome: CacheOutcome | None
-    saves_s: float | None = None
-
-    @property
-    def sentence(self) -> str:
-        """For a person, without the seconds."""
-        if self.nearest is None or self.outcome is None:
-            return "No function of this model that could serve it is compiled yet."
-        return (
-            f"With {' and '.join(self.changes)} it would have been a {self.outcome.value.upper()}."
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The JSON object of the API."""
-        return {
-            "reason": self.sentence,
-            "nearest_key": self.nearest.to_dict() if self.nearest else None,
-            "changes": list(self.changes),
-            "saves_s": self.saves_s,
-        }
+def explain_miss(prepared: Prepared, in_memory: Collection[CacheKey]) -> Miss:
+    """Explains a text request's MISS; see `explain`."""
+    return explain(
+        prepared.key,
+        len(prepared.token_ids),
+        prepared.options.max_new_tokens,
+        in_memory,
+        prepared.may_reuse,
+    )
 
 
 def explain(
@@ -55,8 +30,7 @@ def explain(
     prompt_tokens: int,
     new_tokens: int,
     in_memory: Collection[CacheKey],
-    exact_key: bool,
-    saves_s: float | None = None,
+    may_reuse: bool,
 ) -> Miss:
     """Explains a MISS.
 
@@ -65,34 +39,29 @@ def explain(
         prompt_tokens: of the prompt, without padding.
         new_tokens: the request's limit.
         in_memory: the model's compiled functions.
-        exact_key: whether the request forbids reuse.
-        saves_s: the seconds of tracing and compiling, expected or measured.
+        may_reuse: whether the request allows a larger function.
     """
     if wanted.is_pooled:
-        return _without(saves_s)
-    found = []
+        return Miss()
+    found: list[tuple[int, float, CacheKey, tuple[str, ...], CacheOutcome]] = []
     for key in in_memory:
         if key.is_pooled:
             if wanted.num_beams == 1:
                 rows = ("rows instead of a padded shape",)
                 found.append((1, 0.0, key, rows, CacheOutcome.HIT))
             continue
-        changes = _changes(wanted, prompt_tokens, new_tokens, key, exact_key)
-        outcome = choose(_changed(wanted, key), in_memory, lambda _: False, False).outcome
+        changes = _changes(wanted, prompt_tokens, new_tokens, key, may_reuse)
+        outcome = choose(_changed(wanted, key), in_memory, lambda _: False, True).outcome
         if changes and outcome is not CacheOutcome.MISS:  # else it is too large for the request
             found.append((len(changes), distance(key, wanted), key, changes, outcome))
     if not found:
-        return _without(saves_s)
+        return Miss()
     *_, nearest, changes, outcome = min(found, key=lambda each: each[:3])
-    return Miss(nearest, changes, outcome, saves_s)
-
-
-def _without(saves_s: float | None) -> Miss:
-    return Miss(None, (), None, saves_s)
+    return Miss(nearest, changes, outcome)
 
 
 def _changes(
-    wanted: CacheKey, prompt_tokens: int, new_tokens: int, key: CacheKey, exact_key: bool
+    wanted: CacheKey, prompt_tokens: int, new_tokens: int, key: CacheKey, may_reuse: bool
 ) -> tuple[str, ...]:
     """What a request must change so that a function serves it."""
     changes = []
@@ -106,7 +75,7 @@ def _changes(
     if new_tokens > key.max_new_tokens:
         changes.append(f"at most {key.max_new_tokens} new tokens instead of {new_tokens}")
     is_same = _changed(wanted, key) == key
-    if exact_key and not is_same:
+    if not (may_reuse or is_same):
         changes.append("exact_key off")
     return tuple(changes)
 

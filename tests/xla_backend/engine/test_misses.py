@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xla_backend import CacheKey, CacheOutcome
+from xla_backend import Backend, CacheKey, CacheOutcome, GenerationOptions
 from xla_backend.interface.buckets import BucketRules, pool_key
 from xla_backend.prediction.misses import explain
 from xla_backend.prediction.prediction import choose
@@ -20,33 +20,33 @@ def key(prompt: int, beams: int, new: int) -> CacheKey:
 @pytest.mark.parametrize(
     ("request_", "there", "exact", "said"),
     [
-        ((10, 4, 32), key(10, 1, 32), False, "With 1 beam instead of 4 it would have been a HIT."),
-        ((10, 1, 32), key(10, 4, 32), False, "With 4 beams instead of 1 it would have been a HIT."),
+        ((10, 4, 32), key(10, 1, 32), False, "With 1 beam instead of 4 it would have been HIT."),
+        ((10, 1, 32), key(10, 4, 32), False, "With 4 beams instead of 1 it would have been HIT."),
         (
             (67, 1, 32),
             key(64, 1, 32),
             False,
-            "With a prompt shorter by 3 tokens it would have been a HIT.",
+            "With a prompt shorter by 3 tokens it would have been HIT.",
         ),
         (
             (10, 1, 40),
             key(10, 1, 32),
             False,
-            "With at most 32 new tokens instead of 40 it would have been a HIT.",
+            "With at most 32 new tokens instead of 40 it would have been HIT.",
         ),
         (
             (17, 2, 32),
             key(16, 1, 32),
             False,
-            "With 1 beam instead of 2 and a prompt shorter by 1 token it would have been a HIT.",
+            "With 1 beam instead of 2 and a prompt shorter by 1 token it would have been HIT.",
         ),
-        ((10, 1, 32), key(10, 1, 64), True, "With exact_key off it would have been a REUSED."),
-        ((10, 1, 32), POOL, False, "With rows instead of a padded shape it would have been a HIT."),
+        ((10, 1, 32), key(10, 1, 64), True, "With exact_key off it would have been REUSED."),
+        ((10, 1, 32), POOL, False, "With rows instead of a padded shape it would have been HIT."),
         (
             (10, 4, 32),
             POOL,
             False,
-            "No function of this model that could serve it is compiled yet.",
+            "No compiled function of this model can serve it with other options.",
         ),
     ],
 )
@@ -54,9 +54,8 @@ def test_the_nearest_function_says_what_differs(
     request_: tuple[int, int, int], there: CacheKey, exact: bool, said: str
 ) -> None:
     prompt, _, new = request_
-    found = explain(key(*request_), prompt, new, [there], exact, 1.5)
-    assert found.sentence == said
-    assert found.to_json()["saves_s"] == 1.5
+    found = explain(key(*request_), prompt, new, [there], not exact)
+    assert found.sentence("would have been") == said == found.to_json()["reason"]
 
 
 sizes = st.tuples(st.integers(1, 600), st.integers(1, 4), st.integers(1, 300))
@@ -69,12 +68,12 @@ def test_who_follows_the_advice_does_not_compile(
 ) -> None:
     prompt, _, new = asked
     wanted, in_memory = key(*asked), [key(*each) for each in there]
-    if choose(wanted, in_memory, lambda _: False, exact).outcome is not CacheOutcome.MISS:
+    if choose(wanted, in_memory, lambda _: False, not exact).outcome is not CacheOutcome.MISS:
         return
-    found = explain(wanted, prompt, new, in_memory, exact)
+    found = explain(wanted, prompt, new, in_memory, not exact)
     if found.nearest is None:
         return
-    text = found.sentence
+    text = found.sentence("would be")
     for change in found.changes:
         words = change.split()
         if "beam" in change:
@@ -86,6 +85,19 @@ def test_who_follows_the_advice_does_not_compile(
         else:
             assert change == "exact_key off"
             exact = False
-    again = choose(key(*asked), in_memory, lambda _: False, exact)
+    again = choose(key(*asked), in_memory, lambda _: False, not exact)
     assert again.outcome is found.outcome, text
     assert again.outcome is not CacheOutcome.MISS
+
+
+def test_a_miss_says_why_before_and_after_it(backend: Backend) -> None:
+    plain = GenerationOptions(max_new_tokens=16)
+    backend.generate("gpt2-stories", "Once upon a time", plain, mode="padded")
+    beams = plain.replace(num_beams=7)
+    before = backend.predict("gpt2-stories", "Once upon a time", beams)
+    after = backend.generate("gpt2-stories", "Once upon a time", beams)
+    assert before.miss == after.miss and after.miss is not None
+    assert after.miss.changes == ("1 beam instead of 7",)
+    assert after.to_json()["miss"] == before.to_json()["miss"]
+    again = backend.generate("gpt2-stories", "Once upon a time", beams)
+    assert again.cache is CacheOutcome.HIT and again.miss is None
