@@ -11,7 +11,7 @@ from playground import create_app
 from playground.context.limits import Limits
 from playground.context.page_context import PageContext
 from playground.tabs.batch import crowd_report
-from playground.tabs.batch.crowd import Crowd, beside, crowd, most_visitors, summary
+from playground.tabs.batch.crowd import Crowd, comparable, crowd, most_visitors, summary
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.reader import is_text
 from tests.playground.samples import INJECTIONS, result
@@ -176,9 +176,9 @@ def test_both_runs_stand_beside_each_other(built_page: PageContext) -> None:
     alone = run(replace(built_page, backend=Engine()), 2, None)
     longer = crowd(built_page, MODEL, PROMPTS, 2, 11, 0)
     again = crowd(built_page, MODEL, PROMPTS, 2, 10, 100)
-    assert beside(again, [together, alone]) == (again, alone)
-    assert beside(longer, [together, alone]) == (longer,)
-    html = crowd_report.report(beside(alone, [together]))
+    assert comparable(again, [together, alone]) == (again, alone)
+    assert comparable(longer, [together, alone]) == (longer,)
+    html = crowd_report.report(comparable(alone, [together]))
     assert html.count("<figcaption>0 ms apart<") == html.count("<figcaption>One at a time<") == 1
     # Of two seconds each one's queue is an eighth, its second request a second later.
     assert html.count('class="phase-queue" style="left:0.00%;width:12.50%"') == 2
