@@ -97,7 +97,10 @@ def test_only_a_first_call_compiles_and_times_add_up(window: Visit, browser: Bro
     window.at("#prediction .outcome-hit").wait_for()
     window.generate()
     window.says("#report .badge", "HIT")
-    window.says("#report", re.compile("× faster to the first token than the first call of this shape, compiled 20"))
+    window.says(
+        "#report",
+        re.compile("× faster to the first token than the first call of this shape, compiled 20"),
+    )
     hit = phases(window)
     assert hit["Trace"] == hit["Compile"] == 0.0
     assert sum(hit.values()) < missed["Trace"] + missed["Compile"]

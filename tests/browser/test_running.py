@@ -55,7 +55,9 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(window: Visit, engine: Fak
     assert window.page.evaluate(PLACES) == before
     engine.end()
     window.wait_for_result()
-    window.says("#report", "HIT", re.compile(r"faster to the first token than the first call of this shape"))
+    window.says(
+        "#report", "HIT", re.compile(r"faster to the first token than the first call of this shape")
+    )
     assert window.page.evaluate(PLACES) == before
 
 
