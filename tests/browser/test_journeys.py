@@ -182,7 +182,7 @@ def test_a_recording_is_written_down_on_a_phone(window: Visit) -> None:
         window.at(f"#speech_prediction .outcome-{outcome.lower()}").wait_for()
         window.at("#transcribe:enabled").click()
         window.says("#speech_report .badge", outcome)
-        window.says("#heard .truth", "words right", speech_examples()[2].said)
+        window.says("#heard .truth", "words right", speech_examples()[2].words)
     window.says("#speech_report", "faster to the first token than the first window")
     assert window.overflow() == 0
 

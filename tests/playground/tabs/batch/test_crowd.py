@@ -139,7 +139,7 @@ def test_visitors_come_together_or_one_at_a_time_with_salts(built_page: PageCont
     assert engine.inside_at_most == 4
     assert len(set(engine.salts)) == 4
     assert all(engine.salts)
-    assert [visitor.said for visitor in ended.members] == ["One day", "A fox"] * 2
+    assert [visitor.typed for visitor in ended.members] == ["One day", "A fox"] * 2
     assert ended.is_over
 
     engine = Engine()

@@ -17,7 +17,7 @@ def test_every_recording_that_ships_is_an_example_and_the_last_one_is_all_of_the
     assert soundfile.info(io.BytesIO(voice.sound)).duration == pytest.approx(3.5, abs=0.1)
     assert [example.words for example in single] == list(texts.values())
     assert [example.sound for example in single] == [(FOLDER / f).read_bytes() for f in texts]
-    assert row.said == " ".join(texts.values())
+    assert row.words == " ".join(texts.values())
     seconds = [soundfile.info(io.BytesIO(example.sound)).duration for example in single]
     pauses = 0.4 * (len(single) - 1)
     assert soundfile.info(io.BytesIO(row.sound)).duration == pytest.approx(sum(seconds) + pauses)

@@ -37,7 +37,7 @@ def test_windows_are_shown_as_they_come_but_not_too_often(monkeypatch: pytest.Mo
 def test_the_true_words_are_known_of_examples_only(tmp_path: Path) -> None:
     example = speech_examples()[0]
     (tmp_path / "audio").write_bytes(example.sound)
-    for recording, said in ((tmp_path / "audio", example.said), (tmp_path / "other", None)):
+    for recording, said in ((tmp_path / "audio", example.words), (tmp_path / "other", None)):
         run = a_run(str(recording))
         assert run.transcribed() is None
         list(run.steps(engine(1), waited_s=2.0))
