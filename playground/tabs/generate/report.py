@@ -229,4 +229,6 @@ def _remarks(shown: Shown) -> h.Node:
         others = quantities.count(result.batch_size - 1, "other request")
         shared_with = f" It ran side by side with {others}, which share the processor."
     rounded = report_parts.rounded(result)
-    return (sentence := f"{shared_with}{rounded}{beyond}".strip()) and remarks(sentence)
+    why = result.miss.sentence("would have been") if result.miss and result.miss.nearest else ""
+    text = f"{why}{shared_with}{rounded}{beyond}".strip()
+    return text and remarks(text)
