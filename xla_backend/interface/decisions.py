@@ -18,11 +18,11 @@ from xla_backend.interface.results import GenerationResult
 
 KINDS = ("yes_no", "noul", "choice", "score")
 """Kinds of questions; "noul" is Transformers' name for yes or no."""
-MAX_QUESTIONS = 64
+MAX_QUESTIONS = 400
 """Questions of a request."""
-MAX_ANSWERS = 100
+MAX_ANSWERS = 255
 """Allowed answers of a question."""
-MAX_CHARACTERS = 4000
+MAX_CHARACTERS = 16_000
 """Of a question with its answers and what they mean."""
 _EXAMPLES = {
     "yes_no": '{"type": "yes_no", "instructions": "Is it spam?"}',
@@ -201,14 +201,17 @@ class Decision:
         return max(0.0, 1 - off / off_at_random)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object of the API; what was decided has the name of the question's type."""
+        """The JSON object of the API; what was decided has the name of the question's type.
+
+        "noul" has no confidence, as in the form that its clients know.
+        """
         question = self.question
         legend = dict(zip(question.options, question.meanings, strict=False))
         return {
             "type": question.kind,
             question.kind: self.value,
             **({"legend": legend} if question.kind == "score" else {}),
-            "confidence": self.confidence,
+            **({} if question.kind == "noul" else {"confidence": self.confidence}),
             "probabilities": self.probabilities,
             "logprobs": dict(zip(question.options, self.logprobs, strict=True)),
             "known_s": round(self.known_s, 6),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
@@ -40,22 +39,6 @@ MAX_SALT = 256
 
 Tokens = Annotated[int, Field(ge=-1)]
 """Bound on the tokens of a text; -1 for the room in the context, as in llama.cpp."""
-
-
-class DecideRequest(Fields):
-    """Questions about a text or any JSON, in the form of Transformers' `/v1/systemone`."""
-
-    model: str | None = None
-    state: str | dict[str, Any] | list[Any]
-    questions: dict[str, Any]
-    cache_salt: Annotated[str, Field(max_length=MAX_SALT)] | None = None
-
-    @property
-    def text(self) -> str:
-        """What the questions are about."""
-        if isinstance(self.state, str):
-            return self.state
-        return json.dumps(self.state, ensure_ascii=False)
 
 
 class ChatMessage(Fields):
