@@ -201,6 +201,7 @@ class Registry:
         added: AddedModels | None = None,
         weights: str | None = None,
         activations: str | None = None,
+        kernels: str | None = None,
     ) -> None:
         """Defines what may be loaded.
 
@@ -216,12 +217,15 @@ class Registry:
                 environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
             activations: their format, one of `matmul.kinds.ACTIVATIONS`; None for the environment
                 variable `XLA_BACKEND_ACTIVATIONS` or else "exact".
+            kernels: what computes, one of `kinds.KERNELS`; None for the environment variable
+                `XLA_BACKEND_KERNELS` or else "auto".
 
         Raises:
-            InvalidRequest: there is no such format.
+            InvalidRequest: there is no such format, or there are no such kernels here.
         """
         self.weights = kinds.chosen(weights)
         self.activations = kinds.chosen_activations(activations)
+        self.kernels = kinds.chosen_kernels(kernels)
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)
@@ -298,7 +302,9 @@ class Registry:
         return {name: self._as_chosen(info) for name, info in added.items()}
 
     def _as_chosen(self, info: ModelInfo) -> ModelInfo:
-        return dataclasses.replace(info, weights=self.weights, activations=self.activations)
+        return dataclasses.replace(
+            info, weights=self.weights, activations=self.activations, kernels=self.kernels
+        )
 
     def _bundled(self) -> dict[str, tuple[ModelInfo, Path]]:
         """Bundled models and their folders; read each time, because they can change."""
@@ -363,6 +369,7 @@ def open_registry(
     added: AddedModels | None = None,
     weights: str = "",
     activations: str = "",
+    kernels: str = "",
 ) -> Registry:
     """The registry of a server that offers these models, or all known ones if none are given.
 
@@ -379,6 +386,7 @@ def open_registry(
         added=added,
         weights=weights,
         activations=activations,
+        kernels=kernels,
     )
 
 

@@ -481,6 +481,7 @@ class ModelInfo:
         weights: format of its matrices in memory: "auto" (as they are stored), "float32",
             "bfloat16" or "int8".
         activations: what matrices in blocks are multiplied by: "exact" or rounded to "int8".
+        kernels: what computes: "own" machine code, or "xla" alone, with matrices in float32.
         own_context: context of the model itself if the server serves less; otherwise None.
         parameters: number of weights; None before it is loaded.
         formats: of its stored weights ("Q4_1, Q8_0"), the most used first; empty before it is
@@ -509,6 +510,7 @@ class ModelInfo:
     download_bytes: int | None = None
     weights: str = "auto"
     activations: str = "exact"
+    kernels: str = "own"
     own_context: int | None = None
     parameters: int | None = None
     formats: str = ""
