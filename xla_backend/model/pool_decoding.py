@@ -110,7 +110,7 @@ class PoolDecoder:
         """Reads a chunk of prompts.
 
         Args:
-            wanted: `[K]` int32, the places of the tokens after which logits are wanted; then -1.
+            logit_places: `[K]` int32, the places of the tokens before the logits; then -1.
             token_ids, places: see `PooledModel.run`.
             blocks: see `decode`.
 
