@@ -30,6 +30,7 @@ from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
     PACKAGED_MODEL,
     PACKAGED_SPEECH_MODEL,
+    RECOMMENDED,
     Registry,
 )
 from xla_backend.checkpoints.prompts import UNBOUNDED_PROMPT_TOKENS
@@ -440,7 +441,11 @@ _FORMS: dict[str, dict[str, Any]] = {
 _OPTIONS = {
     f"--{name.replace('_', '-')}": {"help": option.help} | _FORMS[name]
     if name in _FORMS
-    else _takes("N", f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g})")
+    else _takes(
+        "N",
+        f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g}"
+        f"{', for messages what the makers of the model recommend' * (name in RECOMMENDED)})",
+    )
     for name, option in OPTIONS.items()
     if name != "grammar"  # given by its kind, below
 }

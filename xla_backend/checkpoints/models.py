@@ -23,6 +23,7 @@ from xla_backend.checkpoints.architectures import positions
 from xla_backend.checkpoints.architectures.table import ARCHITECTURES, BY_GGUF, DECODERS, find
 from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file
 from xla_backend.checkpoints.hub import Download
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.checkpoints.weights import read_config, read_config_values, weight_files
@@ -57,7 +58,7 @@ REPOSITORIES = {
 }
 """Repositories of models that have another name here."""
 
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """Defaults that are taken from a generation config."""
 
 
@@ -484,8 +485,20 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
         stored_bytes=_stored_bytes(folder),
-        sampling=_sampling(folder) or (_KNOWN[info.name].sampling if info.name in _KNOWN else {}),
+        sampling=_sampling(folder) or _known_sampling(info.name, folder),
     )
+
+
+def _known_sampling(name: str, place: Path) -> dict[str, float]:
+    """`ModelInfo.sampling` of a known model, also under another name, such as a path.
+
+    Its folder or GGUF file is then called like the model, with or without a quantization.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name].sampling
+    titles = {known.rpartition("/")[2]: described for known, described in _KNOWN.items()}
+    called = (title for title in titles if f"{place.name}.".startswith(f"{title}."))
+    return titles[title].sampling if (title := next(called, None)) else {}
 
 
 def _stored_bytes(folder: Path) -> int | None:
@@ -554,7 +567,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
     if ctranslate2_model.is_model(folder):
         return ctranslate2_model.read_generation_values(folder)
     try:
-        values = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+        values = json.loads(read_text(folder / "generation_config.json"))
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -563,7 +576,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
 def _sampling(folder: Path) -> dict[str, float]:
     """`ModelInfo.sampling` from the generation config; empty if it has an invalid value."""
     values = _generation_values(folder)
-    given = {name: values[name] for name in _SAMPLING if values.get(name) is not None}
+    given = {name: values[name] for name in RECOMMENDED if values.get(name) is not None}
     if values.get("do_sample") is False:
         return {}
     try:
@@ -630,7 +643,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
     if not path.is_file():
         return kind.from_model_config(config)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
         return kind.from_dict(values)
     except Exception as error:  # the config's own checks raise any type
         raise ModelUnavailable(
@@ -641,7 +654,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
 def _first_line_of_card(folder: Path) -> str | None:
     """The first line of plain text in a model card, after its front matter."""
     try:
-        text = (folder / "README.md").read_text(encoding="utf-8")
+        text = read_text(folder / "README.md")
     except (OSError, ValueError):
         return None
     if text.startswith("---"):
