@@ -107,6 +107,8 @@ class Completer:
         await body.check_grammar()
         model = self.model(body.model, isinstance(body, ChatRequest))
         body.model = self.name(model)
+        if body.needs_tokenizer:
+            await asyncio.to_thread(body.resolve, await self._loaded_tokenizer(request, body))
         if isinstance(body, ChatRequest) and (body.listed_tools or body.template):
             tokenizer = await self._loaded_tokenizer(request, body)
             if body.listed_tools:
@@ -198,13 +200,26 @@ class Completer:
         encode = partial(encode_prompt, tools=chat.listed_tools, template=chat.template)
         return tuple(await asyncio.to_thread(encode, tokenizer, prompt, info))
 
-    async def _loaded_tokenizer(self, request: Request, chat: ChatRequest) -> Tokenizer:
-        """The tokenizer of a chat's model, which is loaded first if it is not downloaded yet.
+    async def encoded(self, chat: ChatRequest) -> tuple[Tokenizer, list[int]]:
+        """A chat's tokens, and the tokenizer.
+
+        Raises:
+            InvalidRequest: the messages are wrong.
+        """
+        info, [prompt] = self.info(chat.model), chat.prompts()
+        self.host.check(info.name, prompt)
+        check_prompt(prompt, info)
+        tokenizer = await self.tokenizer(info.name)
+        encode = partial(tokenizer.encode, tools=chat.listed_tools, template=chat.template)
+        return tokenizer, await asyncio.to_thread(encode, prompt)
+
+    async def _loaded_tokenizer(self, request: Request, body: Generation) -> Tokenizer:
+        """The tokenizer of a request's model, which is loaded first if it is not downloaded yet.
 
         Raises:
             ModelUnavailable: the model is not offered.
         """
-        model = self.info(chat.model).name
+        model = self.info(body.model).name
         try:
             return await self.tokenizer(model)
         except ModelUnavailable:

@@ -124,7 +124,7 @@ class _OpenAiWriter(Writer):
 
     def __init__(self, body: Generation, facts: Facts) -> None:
         super().__init__()
-        self._times = body.n or 1
+        self._times = body.times
         self._tokenizer = facts.tokenizer
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
         # As OpenAI does: null in every event but the last, and only if it was requested.
@@ -142,10 +142,17 @@ class _OpenAiWriter(Writer):
             yield self._event([], usage=usage(results, self._times))
 
     def whole(self, results: Sequence[GenerationResult]) -> BaseModel:
-        choices = [self._choice(number, result) for number, result in enumerate(results)]
+        choices = [
+            self._choice(place, results[number])
+            for place, number in enumerate(self._chosen(results))
+        ]
         told = {"usage": usage(results, self._times), **self._at_end(results[0])}
         form, name = self.forms[0]
         return form(object=name, choices=choices, **self._common, **told)
+
+    def _chosen(self, results: Sequence[GenerationResult]) -> Iterable[int]:
+        """The places of the results that are returned."""
+        return range(len(results))
 
     def _at_end(self, result: GenerationResult) -> dict[str, Any]:
         """The fields of a whole answer and of a choice's last event."""
@@ -247,10 +254,12 @@ class CompletionWriter(_OpenAiWriter):
     def __init__(self, body: CompletionRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = body.logprobs
+        self._number = body.n or 1
         self._offsets: dict[int, Offsets] = {}
         texts: Iterable[str] = ()
         if body.echo:
-            texts = (_text(prompt, facts.tokenizer) for prompt, _ in facts.asked)
+            prompts = [prompt for prompt, _ in facts.asked[:: self._times]]
+            texts = [_text(each, facts.tokenizer) for each in prompts for _ in range(self._number)]
         self._echoes = dict(enumerate(texts))
 
     def _choice(self, number: int, result: GenerationResult) -> CompletionChoice:
@@ -260,6 +269,19 @@ class CompletionWriter(_OpenAiWriter):
             logprobs=self._told(number, written(result)),
             finish_reason=finish_reason(result),
         )
+
+    def _chosen(self, results: Sequence[GenerationResult]) -> Iterable[int]:
+        """Of each prompt's texts those with the most likely tokens, by the mean."""
+        if self._times == self._number:
+            return range(len(results))
+
+        def likeliness(place: int) -> float:
+            tokens = results[place].tokens
+            return sum(token.logprob for token in tokens) / max(1, len(tokens))
+
+        groups = [range(at, at + self._times) for at in range(0, len(results), self._times)]
+        ordered = (sorted(group, key=likeliness, reverse=True) for group in groups)
+        return [place for group in ordered for place in group[: self._number]]
 
     def begin(self, number: int) -> Iterator[BaseModel]:
         if number in self._echoes:
@@ -303,7 +325,8 @@ def event(values: Values) -> str:
     # In ASCII: some clients end lines as Python does, at characters that JSON need not escape.
     if isinstance(values, BaseModel):
         return f"data: {values.model_dump_json(exclude_unset=True, ensure_ascii=True)}\n\n"
-    return f"event: {values['type']}\ndata: {json.dumps(values)}\n\n"
+    name = f"event: {values['type']}\n" if "type" in values else ""
+    return f"{name}data: {json.dumps(values)}\n\n"
 
 
 def _text(prompt: Prompt, tokenizer: Tokenizer | None) -> str:
