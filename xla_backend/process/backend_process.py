@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -128,9 +127,7 @@ class BackendProcess(ServedBackend):
             on_request,
             patience,
         )
-        if default_model is not None:
-            # The first prediction then does not wait for an import and a vocabulary.
-            threading.Thread(target=self._read_ahead, args=(default_model,), daemon=True).start()
+        self._default_model = default_model
 
     # --- what needs the engine ------------------------------------------------------------------
 
@@ -208,6 +205,13 @@ class BackendProcess(ServedBackend):
 
     def cancel_prefetch(self) -> None:
         self._supervisor.engine.send("cancel_prefetch", None)
+
+    def read_ahead(self) -> None:
+        """Reads the default model's vocabulary, so that the first prediction does not wait for it
+        and for an import; for a thread, once this process has nothing more urgent to import."""
+        if self._default_model is not None:
+            with contextlib.suppress(BackendError):  # a request for the model raises it
+                self.vocabulary(self._default_model)
 
     def identity(self, model: str) -> str:
         return self.vocabulary(model).identity
@@ -292,7 +296,3 @@ class BackendProcess(ServedBackend):
             return request
         took_s = time.perf_counter() - started
         return dataclasses.replace(request, token_ids=ids, tokenize_s=took_s)
-
-    def _read_ahead(self, model: str) -> None:
-        with contextlib.suppress(BackendError):  # a request for the model raises it
-            self.vocabulary(model)

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ray import serve
@@ -81,6 +82,7 @@ class Replica:
             warm_up=None,
             memory_limit=memory_limit,
         )
+        self._process.read_ahead()
         self._process.wait_ready()
 
     async def run(
@@ -154,7 +156,7 @@ def _submitted(
     if isinstance(request, TextRequest):
         yield process.submit(request)
         return
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(sound)
-        file.flush()
-        yield process.submit_speech(dataclasses.replace(request, recording=file.name))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, Path(str(request.recording)).name)  # the upload's name, for errors
+        path.write_bytes(sound)
+        yield process.submit_speech(dataclasses.replace(request, recording=str(path)))
