@@ -82,6 +82,7 @@ def create_app(
         line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
+                html(header.skip_link(), "skip", scale=0, min_width=0)
                 html(h.h1[TITLE], scale=0, min_width=200)
                 status = html("", "status")
                 html(header.controls(), "help", scale=0, min_width=40)

@@ -690,7 +690,7 @@ def _describe_result(result: GenerationResult) -> str:
     if result.activations != kinds.EXACT:
         parts.append(f"activations {result.activations}")
     if result.speedup is not None:
-        parts.append(f"{result.speedup:.0f} times faster than its first call")
+        parts.append(f"{result.speedup:.0f} times faster to the first token than its first call")
     text = _describe_decisions(result) if isinstance(result, Decisions) else result.text
     return f"{text}\n[{' · '.join(parts)}]"
 

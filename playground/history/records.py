@@ -62,6 +62,7 @@ def record(shown: Shown, number: int, wording: Wording = CONTINUING) -> Record:
         "new_tokens": result.new_tokens,
         "finish": result.finish,
         "ttft_s": result.ttft_s,
+        "ttft_queue_s": result.ttft_queue_s,
         "tpot_s": result.tpot_s,
         "tokens_per_second": result.tokens_per_second,
         "timing": result.timing.to_dict(),
@@ -231,6 +232,7 @@ class _Checked(BaseModel):
     new_tokens: kinds.Whole
     finish: Finish
     ttft_s: kinds.Seconds | None
+    ttft_queue_s: kinds.Seconds | None = None  # None: older records do not have it
     tpot_s: kinds.Seconds | None
     tokens_per_second: kinds.Rate | None
     timing: Annotated[Any, _timed(Timing().to_dict())]

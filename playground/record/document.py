@@ -97,7 +97,7 @@ def timeline(result: GenerationResult) -> dict[str, Any]:
         "spans": for each its name, end in milliseconds since the request's arrival, and the number
         of tokens known at its end; "tokens": their texts.
     """
-    names = report_parts.phase_names(result.timing, result.cache)
+    names = report_parts.phase_names(result)
     start = result.spans[0].started if result.spans else 0.0
     spans, known = [], 0
     for span in result.spans:

@@ -301,7 +301,7 @@ def model_description(model: ModelInfo) -> str:
         recommended = ", ".join(
             f"{OPTIONS[name].label.lower()} {value:g}" for name, value in model.sampling.items()
         )
-        facts.append(f"sampled as its makers recommend: {recommended}")
+        facts.append(f"its makers recommend {recommended}")
     known = " · ".join(facts)
     return f"{model.description} {known[:1].upper()}{known[1:]}"
 

@@ -116,9 +116,22 @@ class FirstCall:
     made_at: float | None = None
 
     @property
+    def once_s(self) -> float:
+        """Tracing and compiling, or restoring."""
+        return self.trace_s + self.compile_s
+
+    @property
     def total_s(self) -> float:
         """Tracing (or restoring), compiling and running."""
-        return self.trace_s + self.compile_s + self.run_s
+        return self.once_s + self.run_s
+
+    def gain(self, run_s: float) -> float | None:
+        """How many times as long the same work takes where the function must be made for it.
+
+        Args:
+            run_s: seconds of the work with the function in memory; above 0, else there is no gain.
+        """
+        return (self.once_s + run_s) / run_s if run_s > 0 else None
 
 
 @dataclass(frozen=True)
@@ -288,10 +301,19 @@ class GenerationResult:
 
     @property
     def speedup(self) -> float | None:
-        """The function's first call over this run, in time; None for that first call."""
-        if self.cache in (CacheOutcome.MISS, CacheOutcome.DISK) or self.timing.run_s <= 0:
+        """How many times as long the first token would take as in the function's first call, which
+        made it: `FirstCall.gain` of the prefill. None for that first call.
+
+        It is the same whatever the length of the text.
+        """
+        if self.cache in (CacheOutcome.MISS, CacheOutcome.DISK):
             return None
-        return self.first_call.total_s / self.timing.run_s
+        return self.first_call.gain(self.first_token_run_s)
+
+    @property
+    def first_token_run_s(self) -> float:
+        """Seconds in which the function itself gave the first token."""
+        return self.timing.prefill_s
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the command line and the API."""
@@ -391,14 +413,10 @@ class Transcription(GenerationResult):
         return self.timing.total_s / self.audio_s
 
     @property
-    def speedup(self) -> float | None:
-        """The function's first call over the run of a window, in time.
-
-        None if the first window was that call.
-        """
-        of_all_windows = super().speedup
+    def first_token_run_s(self) -> float:
+        """The mean of the windows that ran."""
         runs = sum(window.cache is not None for window in self.windows)
-        return of_all_windows * runs if of_all_windows is not None else None
+        return self.timing.prefill_s / max(1, runs)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the command line and the API."""

@@ -170,11 +170,9 @@ class CompareTab:
             place=self._page.alone,
             stopping="Cancelling",
         )
-        # Beside what the events connect: it scrolls while the comparison runs.
-        self.compare.click(None, None, None, js=_BRING_INTO_SIGHT, **ui.QUIET)
-        events.connect(self.compare.click, self._run_for, {*self._choice}).then(
-            self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST
-        )
+        events.connect(
+            self.compare.click, self._run_for, {*self._choice}, meanwhile=_BRING_INTO_SIGHT
+        ).then(self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST)
         events.connect_stop()
 
     @property

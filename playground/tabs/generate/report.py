@@ -38,9 +38,9 @@ def story(
         new = h.div(".story-new.markdown", data_text=text)[answer(text)]
     if wording.is_apart:
         # What stands in `bdi` does not decide which way the text around it runs.
-        given = h.div(".story-part", dir="auto")[h.h3[h.bdi[wording.input_label]], given]
+        given = h.div(".story-part", dir="auto")[h.h2[h.bdi[wording.input_label]], given]
         new = h.div(".story-part.story-answer", dir="auto")[
-            h.h3[h.bdi[wording.output.capitalize()]], new
+            h.h2[h.bdi[wording.output.capitalize()]], new
         ]
     return report_parts.text_box("Generated text", [given, new], writing)
 
@@ -53,6 +53,8 @@ def origin(shown: Shown) -> h.Node:
     else:
         ended, options = ended_by(result.finish, result.new_tokens), relevant(result.options)
     parts = [f"{LABELS[name]} {value}" for name, value in options.items()]
+    if "max_new_tokens" in options:
+        parts[[*options].index("max_new_tokens")] = report_parts.limit(result)
     if system := system_text(shown.prompt):
         parts.append(f"System prompt {quoted(system)}")
     parts.append(f"{datetime.fromtimestamp(shown.ended_s, UTC):%H:%M:%S} UTC")
@@ -143,27 +145,19 @@ def report(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
             ("Read side by side", str(result.rows_at_once)),
         ]
     else:
-        if not ttft_waits:  # else it stands below, with what it waited
-            figures.append(("TTFT", quantities.seconds_or_dash(ttft_s)))
         figures += [
+            ("TTFT", quantities.seconds_or_dash(ttft_s)),
             ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
             ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
         ]
     if result.tokens_per_pass is not None:
-        figures.append(("Tokens a pass", f"{result.tokens_per_pass:.1f}"))
+        figures.append(("Tokens per pass (drafts accepted)", f"{result.tokens_per_pass:.1f}"))
     return report_parts.frame(
         badge(result.cache),
         MEANING[result.cache],
         report_parts.figures(figures),
-        report_parts.against_first_call(
-            result.timing,
-            result.cache,
-            result.first_call,
-            result.speedup,
-            ("First call", "Prefill, decode"),
-            result.timing.run_s,
-        ),
-        report_parts.phases(timing, result.cache, PHASE_NAMES, hints, result.load_s),
+        report_parts.against_first_call(result),
+        report_parts.phases(result, PHASE_NAMES, hints),
         h.p(".files")[
             trace_link([TracedRequest(result, shown.spans)]), quote(result, _about(shown))
         ],

@@ -304,6 +304,7 @@ class PlaygroundTab:
             return no_prediction_line(labelled(str(error)))
 
     def _run_of(self, values: dict[Any, Any]) -> tuple[TextRun, ui.Updates]:
+        self.fields.check_variables(values)
         run, holds_seed = self._asked(values)
         run.options = with_seed(run.options, holds_seed)
         self._page.check_request(run.model, run.prompt, run.options)
