@@ -391,6 +391,11 @@ class ChatRequest(Generation):
                     f"{name} is {str(value).lower()}, but an answer continues the last message "
                     "exactly if that is the assistant's. Leave it out.",
                 )
+        if "chat_template" in (self.chat_template_kwargs or ()):
+            raise NotSupported(
+                "chat_template_kwargs",
+                "chat_template_kwargs cannot set chat_template, which is a field of its own.",
+            )
         if self.top_logprobs and not self.logprobs:
             raise NotSupported("top_logprobs", "top_logprobs needs logprobs to be true.")
         self.prompts()  # whose newest message must be text

@@ -672,6 +672,11 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"stop": 5}, "stop", "stop must be a string or a list"),
         ({"messages": "Hello"}, "messages", "messages must be a list"),
         ({"messages": [{"content": "a"}]}, "messages", "role is missing"),
+        (
+            {"chat_template_kwargs": {"chat_template": "x"}},
+            "chat_template_kwargs",
+            "a field of its own",
+        ),
         ({"logit_bias": [5]}, "logit_bias", "pairs of token and number"),
         ({"logit_bias": [[-5, 1]]}, None, "a token id of logit_bias"),
         ({"logit_bias": [["one", "two"]]}, None, "logit_bias of token"),

@@ -235,7 +235,6 @@ def test_a_template_has_variables(folder: Path) -> None:
     assert tokenizer.decode(written(enable_thinking=False, topic="a")) == "<u>U<a>?a"
     assert tokenizer.encode("<|turn|>")[0] not in written(topic="<|turn|>")
     for name, value in {
-        "chat_template": "x",
         "messages": [],
         "tokenize": False,
         "many": [{"of": 10**9}],
