@@ -52,7 +52,7 @@ from xla_backend.interface.options import (
     WINDOW_TOKENS,
     GenerationOptions,
 )
-from xla_backend.interface.prompt import question
+from xla_backend.interface.prompt import Prompt, question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
 from xla_backend.prediction.vocabulary import Vocabulary
@@ -105,11 +105,13 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
         raise InvalidRequest("--system is for messages: add --chat.")
 
     def answer(backend: Backend, text: str) -> GenerationResult:
-        if not parsed.chat:
-            return backend.generate(parsed.model, text, options, exact_key=parsed.exact_key)
-        own = _options(parsed, backend.load(parsed.model).sampling)
-        prompt = question(text, parsed.system)
-        return backend.generate(parsed.model, prompt, own, exact_key=parsed.exact_key)
+        own = options
+        prompt: Prompt = text
+        if parsed.chat:
+            own = _options(parsed, backend.load(parsed.model).sampling)
+            prompt = question(text, parsed.system)
+        mode = None if own.needs_rows else "padded"
+        return backend.generate(parsed.model, prompt, own, mode=mode, exact_key=parsed.exact_key)
 
     return _answer_all(parsed, out, parsed.prompts, answer)
 

@@ -28,6 +28,7 @@ from xla_backend import (
 )
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
+from xla_backend.interface.requests import Mode
 from xla_backend.interface.timing import Span
 
 # More than twenty updates per second are not visible, but the browser would draw them all.
@@ -208,6 +209,11 @@ class VisitorRun(Generic[Chunk, Result]):
         return replace(result, timing=replace(result.timing, total_s=total_s))
 
 
+def page_mode(options: GenerationOptions) -> Mode | None:
+    """The mode of a request whose shape the page shows: padded, unless only a row can serve it."""
+    return None if options.needs_rows else "padded"
+
+
 class TextRun(VisitorRun[str, GenerationResult]):
     """A prompt to continue, or messages to answer.
 
@@ -238,6 +244,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
             self.model,
             self.prompt,
             self.options,
+            mode=None if self.cache_salt or self.questions else page_mode(self.options),
             exact_key=self.exact_key,
             cache_salt=self.cache_salt,
             questions=self.questions,

@@ -2,11 +2,12 @@
 likely each of them is.
 
 Knows the JSON of both (that of Transformers' `decision/`, where it fits) and the words in which a
-model is asked. Must not know tokens, nor how probabilities are computed.
+model is asked. Must not know how tokens are made, nor how probabilities are computed.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -142,6 +143,36 @@ class Question:
             "score": f"Answer with a number from 0 to {len(self.options) - 1}.",
         }.get(self.kind, "Answer Yes or No.")
         return "\n".join([text, "", how, *filter(None, [self.instructions]), *lines])
+
+
+@dataclass(frozen=True)
+class QuestionTokens:
+    """The tokens of some questions about a text.
+
+    Attributes:
+        prompts: of each question, with the text before it.
+        answers: of each question, of each answer.
+        shared: what all prompts begin with; nothing if there is one.
+    """
+
+    prompts: tuple[tuple[int, ...], ...]
+    answers: tuple[tuple[tuple[int, ...], ...], ...]
+    shared: tuple[int, ...]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest question with its longest answer."""
+        return max(
+            len(ids) + max(map(len, answers))
+            for ids, answers in zip(self.prompts, self.answers, strict=True)
+        )
+
+    @property
+    def to_read(self) -> tuple[int, ...]:
+        """Once what questions share, then what follows; of answers, all but the last token."""
+        rest = [ids[len(self.shared) :] for ids in self.prompts]
+        ends = [answer[:-1] for answers in self.answers for answer in answers]
+        return (*self.shared, *itertools.chain(*rest, *ends))
 
 
 @dataclass(frozen=True)

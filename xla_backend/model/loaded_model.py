@@ -29,7 +29,6 @@ from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import Token, TopLogprob
 from xla_backend.kernels import grammar, registration
@@ -164,21 +163,6 @@ class LoadedModel:
         inputs = self._decoder.model.encode(prompt, key.padded_length)
         prefilled = functions.prefill(tf.constant(True), *inputs)
         return Generation(functions, prefilled, options, self.eos_token_ids)
-
-    def check(self, options: GenerationOptions) -> None:
-        """Checks the options that depend on the model's vocabulary.
-
-        Raises:
-            InvalidRequest: they name a token that the model does not have.
-        """
-        size = self._decoder.model.vocabulary_size
-        biased = tuple(token_id for token_id, _ in options.logit_bias)
-        for name, named in ("logit_bias", biased), ("stop_token_ids", options.stop_token_ids):
-            if named and named[-1] >= size:
-                raise InvalidRequest(
-                    f"{name} names token {named[-1]}, but {self.info.name} has the tokens 0 to "
-                    f"{size - 1}."
-                )
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:

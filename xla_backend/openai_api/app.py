@@ -164,9 +164,7 @@ def create_api(host: Host) -> FastAPI:
     async def messages(body: MessagesRequest, request: Request) -> Response:
         """Anthropic's form of a chat; with `stream`, in server-sent events."""
         chat = body.chat()
-        token_ids = await completer.encoded_ahead(chat) if chat.stream else ()
-        writer = partial(MessageWriter, prompt_tokens=len(token_ids))
-        return await completer.complete(request, chat, writer, token_ids)
+        return await completer.complete(request, chat, MessageWriter)
 
     @api.post("/messages/count_tokens")
     async def count_tokens(body: MessagesRequest) -> dict[str, int]:

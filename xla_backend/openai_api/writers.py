@@ -57,11 +57,13 @@ class Facts(NamedTuple):
         fingerprint: of the model; None if it is not loaded yet.
         tokenizer: of the model; None likewise.
         asked: the prompts and options of the runs.
+        prompt_tokens: of all prompts; 0 for a model that is not loaded yet.
     """
 
     fingerprint: str | None
     tokenizer: Tokenizer | None
     asked: Sequence[tuple[Prompt, GenerationOptions]]
+    prompt_tokens: int = 0
 
 
 class Writer(ABC):

@@ -70,7 +70,7 @@ def choose(
     wanted: CacheKey,
     in_memory: Collection[CacheKey],
     is_stored: Callable[[CacheKey], bool],
-    exact_key: bool,
+    may_reuse: bool,
 ) -> Choice:
     """Decides for one request.
 
@@ -78,11 +78,11 @@ def choose(
         wanted: the request's exact key.
         in_memory: the model's compiled functions.
         is_stored: whether the store can restore a key.
-        exact_key: forbids reusing a larger function.
+        may_reuse: whether a larger function may serve it.
     """
     if wanted in in_memory:
         return Choice(wanted, CacheOutcome.HIT)
-    if not exact_key and (other := reusable(in_memory, wanted)) is not None:
+    if may_reuse and (other := reusable(in_memory, wanted)) is not None:
         return Choice(other, CacheOutcome.REUSED)
     return Choice(wanted, CacheOutcome.DISK if is_stored(wanted) else CacheOutcome.MISS)
 
@@ -111,7 +111,7 @@ def predict(
     entries: Iterable[CacheEntry],
     past: Mapping[CacheKey, KeyHistory],
     missing: Callable[[CacheKey], Collection[Part]],
-    exact_key: bool = False,
+    may_reuse: bool = True,
     row: RowWork | None = None,
 ) -> Prediction:
     """Predicts outcome and duration of one request.
@@ -122,12 +122,12 @@ def predict(
         entries: compiled functions of the model in memory.
         past: history of the model's keys.
         missing: what must be traced or compiled for a key; empty if the store can restore it.
-        exact_key: see `choose`.
+        may_reuse: see `choose`.
         row: the work of a row, if `wanted` is a pool's key.
     """
     known = keys_of(entries)
     past = {key: was for key, was in past.items() if key.is_pooled == wanted.is_pooled}
-    choice = choose(wanted, known, lambda key: not missing(key), exact_key)
+    choice = choose(wanted, known, lambda key: not missing(key), may_reuse)
     if choice.outcome is CacheOutcome.MISS:
         estimate = _of_making(wanted, missing(wanted), past)
     elif choice.outcome is CacheOutcome.DISK:

@@ -295,7 +295,7 @@ class CompareTab:
         """
         options = GenerationOptions(max_new_tokens=max_new_tokens)
         check_answerable(self._page, model, prompt, options)
-        found = self._backend.predict(model, prompt, options, cache_salt="any")
+        found = self._backend.predict(model, prompt, options)
         if not found.requested_key.is_pooled:
             raise InvalidRequest(
                 f"{model_name(model)} only has buckets: one shape for all lengths needs a "

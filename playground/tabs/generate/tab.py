@@ -14,7 +14,7 @@ from playground.context.draft import TEXT, YES_NO
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.context.run_events import RunEvents
-from playground.context.runs import Ending, Shown, TextRun
+from playground.context.runs import Ending, Shown, TextRun, page_mode
 from playground.history import records
 from playground.tabs.generate import report
 from playground.tabs.generate.answer_as import AnswerAs
@@ -328,7 +328,12 @@ class PlaygroundTab:
 
     def _predicted(self, run: TextRun) -> Prediction:
         return self._backend.predict(
-            run.model, run.prompt, run.options, exact_key=run.exact_key, questions=run.questions
+            run.model,
+            run.prompt,
+            run.options,
+            mode=None if run.questions else page_mode(run.options),
+            exact_key=run.exact_key,
+            questions=run.questions,
         )
 
     def _run_shown(self, run: TextRun) -> ui.Updates:

@@ -288,7 +288,7 @@ def test_others_go_on_while_a_prompt_is_tokenized(
     assert httpx.post(f"{page.api}/{path}", json=body).is_success
     assert on_the_loop == [False]
     for stream in page.backend.streams:  # the engine gets the tokens that were counted
-        assert len(stream.request.token_ids) == 2 * TOKENS_A_WORD
+        assert len(stream.prepared.token_ids) == 2 * TOKENS_A_WORD
 
 
 # --- llama.cpp's ----------------------------------------------------------------------------------

@@ -174,7 +174,7 @@ def test_vllm_s_and_llama_cpp_s_fields_are_taken(page: ApiPage, client: openai.O
     assert (options.stop_token_ids, options.min_new_tokens) == ((5, 7), 3)
     assert options.ignore_eos
     assert options.include_stop_str_in_output
-    assert stream.request.token_ids, "the template was told"
+    assert stream.prepared.token_ids, "the template was told"
     told = {"total": 9, "cache": 2, "processed": 5, "time_ms": 250.0}
     assert [x for each in events if (x := getattr(each, "prompt_progress", None))] == [told]
 

@@ -64,7 +64,7 @@ def test_a_call_is_answered_and_its_result_is_told(
     calls = (ToolCall(call.id, "forecast", ULM),)
     told = Message("assistant", content or "", calls)
     assert prompt == (Message("user", "Rain?"), told, Message("tool", "Yes.", (), call.id))
-    assert page.backend.streams[-1].request.token_ids
+    assert page.backend.streams[-1].prepared.token_ids
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ class Steps:
 
 class FakeTokenizer:
     is_byte_level = True
+    rows = VOCABULARY
     channel_tokens: Mapping[int, str] = MappingProxyType({})
 
     def encode(self, prompt: Prompt, **how: Any) -> list[int]:
