@@ -120,6 +120,7 @@ class Completer:
             host.check(model, prompt, options)
         logprobs = getattr(body, "logprobs", None)
         has_logprobs = logprobs is not None and logprobs is not False
+        counts = body.stream_options is not None and body.stream_options.continuous_usage_stats
         prepared = [
             await self._prepared(
                 TextRequest(
@@ -131,7 +132,7 @@ class Completer:
                     tools=tools,
                     template=template,
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
-                    with_tokens=bool(body.stream) and has_logprobs,
+                    with_tokens=bool(body.stream) and (has_logprobs or counts),
                     with_progress=bool(body.stream and body.return_progress),
                 )
             )

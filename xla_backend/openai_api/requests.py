@@ -84,6 +84,7 @@ class StreamOptions(Fields):
     """How an answer is streamed."""
 
     include_usage: bool = Field(False, description="a last chunk with the request's usage")
+    continuous_usage_stats: bool = Field(False, description="of vLLM: every chunk has its usage")
 
 
 def _option_fields() -> dict[str, Any]:

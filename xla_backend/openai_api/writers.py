@@ -23,6 +23,7 @@ from xla_backend.interface.prompt import Prompt, TokenIds, last_text
 from xla_backend.interface.results import GenerationResult, TextChunk, Token
 from xla_backend.openai_api.answers import (
     AnswerCall,
+    AnswerDetails,
     AnswerMessage,
     ChatChoice,
     ChatChunk,
@@ -36,9 +37,12 @@ from xla_backend.openai_api.answers import (
     DeltaCall,
     FunctionCall,
     Offsets,
+    TokenDetails,
+    Usage,
     chat_logprobs,
     completion_logprobs,
     finish_reason,
+    generated,
     progress,
     timings,
     usage,
@@ -86,7 +90,9 @@ class Writer(ABC):
 
     def rest(self, number: int, result: GenerationResult) -> tuple[Token, ...]:
         """The tokens of a choice that were in no chunk."""
-        return written(result)[self._told_tokens.get(number, 0) :]
+        told = self._told_tokens.get(number, 0)
+        self._told_tokens[number] = generated(result)
+        return written(result)[told:]
 
     @abstractmethod
     def whole(self, results: Sequence[GenerationResult]) -> Values:
@@ -128,6 +134,9 @@ class _OpenAiWriter(Writer):
         super().__init__()
         self._times = body.times
         self._tokenizer = facts.tokenizer
+        options = body.stream_options
+        self._counts = options is not None and options.continuous_usage_stats
+        self._prompt_tokens = facts.prompt_tokens // self._times
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
         # As OpenAI does: null in every event but the last, and only if it was requested.
         self._no_usage: dict[str, Any] = {"usage": None} if wants_usage else {}
@@ -160,6 +169,17 @@ class _OpenAiWriter(Writer):
         """The fields of a whole answer and of a choice's last event."""
         return {"timings": timings(result), **self._ignored}
 
+    def _usage_so_far(self) -> Usage:
+        """The tokens so far; how many were reused is known at the end."""
+        told = sum(self._told_tokens.values())
+        return Usage(
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=told,
+            total_tokens=self._prompt_tokens + told,
+            prompt_tokens_details=TokenDetails(cached_tokens=0),
+            completion_tokens_details=AnswerDetails(reasoning_tokens=0),
+        )
+
     @abstractmethod
     def _choice(self, number: int, result: GenerationResult) -> BaseModel:
         """A choice of the whole answer."""
@@ -167,6 +187,8 @@ class _OpenAiWriter(Writer):
     def _event(self, choices: list[Any], **more: Any) -> BaseModel:
         """An event of the stream."""
         form, name = self.forms[1]
+        if self._counts and "usage" not in more:
+            more["usage"] = self._usage_so_far()
         return form(object=name, choices=choices, **self._common, **self._no_usage | more)
 
 

@@ -1,5 +1,6 @@
 """Fields of other programs at `/v1`: none is dropped in silence."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import openai
 import pytest
 
 from tests.playground.api_page import ApiPage
+from tests.playground.fake_backend import TOKENS_A_WORD
 from xla_backend.openai_api.fields import MEANINGS, REFUSED, WITHOUT_EFFECT
 
 HELLO: Any = [{"role": "user", "content": "Hello you"}]
@@ -82,6 +84,19 @@ def test_streams_list_it_too(client: openai.OpenAI) -> None:
     events = list(client.chat.completions.create(**asked, extra_body=odd))
     told = [getattr(event, "ignored_fields", None) for event in events]
     assert [each for each in told if each] == [["odd", "stream_options.no_such_option"]]
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+def test_every_event_may_have_its_usage(page: ApiPage, path: str) -> None:
+    field = {"messages": HELLO} if "chat" in path else {"prompt": "Hello you"}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {**field, "stream": True, "stream_options": options}
+    text = httpx.post(f"{page.api}/{path}", json=body).text
+    events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+    counted = [event["usage"]["completion_tokens"] for event in events]
+    assert (sorted(counted), counted[-1]) == (counted, 3)
+    assert {1, 2, 3} <= {*counted}
+    assert {event["usage"]["prompt_tokens"] for event in events} == {2 * TOKENS_A_WORD}
 
 
 @pytest.mark.parametrize(
