@@ -1,7 +1,7 @@
 """Tokenizers: text to token ids and back, whole or incrementally.
 
-Knows the tokenizer of a model's folder and how its pieces become text. Must not know models,
-weights or TensorFlow. Imports Transformers only to load a tokenizer.
+Knows the tokenizer of a model's folder and how its pieces become text. Imports Transformers only to
+load a tokenizer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints.formats import gguf_file, gguf_tokenizer
+from xla_backend.checkpoints.text_files import read_text, without_marks
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.grammar import channels, tool_format
 from xla_backend.grammar.tool_format import CHANNELS, GENERIC, ToolFormat
@@ -51,7 +52,7 @@ LARGEST_NUMBER = 100_000
 _PROCESSOR_TEMPLATE = "chat_template.json"
 LONGEST_VARIABLES = 20_000
 """Bound on a template's variables, in characters of JSON."""
-_LOOK_AFTER_S = 0.02
+_CHECK_AFTER_S = 0.02
 """Memory is checked only after this time, when most templates have ended: a check is slow."""
 
 
@@ -132,13 +133,13 @@ class Tokenizer:
         if (gguf_path := gguf_file.find(folder)) is not None:
             return cls(gguf_tokenizer.load(gguf_path), rows)
         try:
-            with locked_transformers() as transformers:
+            with locked_transformers() as transformers, without_marks(folder) as plain:
                 # This class follows tokenizer.json fully; an architecture's own class takes only
                 # the vocabulary from it, not the normalisation of text, for example.
                 is_whole = (folder / "tokenizer.json").is_file()
                 name = "PreTrainedTokenizerFast" if is_whole else "AutoTokenizer"
                 tokenizer = getattr(transformers, name).from_pretrained(
-                    str(folder), local_files_only=True, trust_remote_code=False
+                    str(plain), local_files_only=True, trust_remote_code=False
                 )
         except Exception as error:  # a damaged file raises any type, from Rust or Python
             first_line = str(error).strip().partition("\n")[0][:200]
@@ -187,7 +188,7 @@ class Tokenizer:
             return GENERIC
         if self.channel_tokens:
             return CHANNELS
-        form = tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
+        form = tool_format.learn(self.chat_template, lambda *arguments: str(render(*arguments)))
         # Tokens without a text cannot be part of a grammar.
         hidden = filter(None, map(self._rust.id_to_token, self._skipped))
         return GENERIC if any(token in "".join(form[:3]) for token in hidden) else form
@@ -284,7 +285,7 @@ class Tokenizer:
         problem: Exception | None = None
         for form in _forms(messages):
             try:
-                if form is not messages or self._says_all(messages, template):
+                if form is not messages or self._renders_all(messages, template):
                     return self._apply(form, tools, **template)
             except TooMuch as error:
                 problem = error
@@ -306,9 +307,9 @@ class Tokenizer:
     ) -> list[int]:
         """The tokens of rendered messages; an assistant's last one is to be continued."""
         assert self._chat is not None
-        is_begun = messages[-1].role == "assistant"
-        if is_begun and not (messages[-1].content or messages[-1].tool_calls):
-            messages, is_begun = messages[:-1], False
+        continues = messages[-1].role == "assistant"
+        if continues and not (messages[-1].content or messages[-1].tool_calls):
+            messages, continues = messages[:-1], False
         own = how.get("chat_template")
         # A request's own template is not remembered: strangers would fill the memory.
         check = _check_template.__wrapped__ if own else _check_template
@@ -316,19 +317,19 @@ class Tokenizer:
         with _template_limits(forget=own is not None):
             usual = {
                 "xml_tools": list(tools) or None,  # the name in SmolLM3's template
-                "continue_final_message": is_begun,
+                "continue_final_message": continues,
                 "return_dict": False,
                 "sanitize_control_tokens": True,
             }
             ids = self._chat.apply_chat_template(
                 [message.to_dict() for message in messages],
                 tools=list(tools) or None,
-                add_generation_prompt=not is_begun,
+                add_generation_prompt=not continues,
                 **usual | how,
             )
         return cast("list[int]", ids)
 
-    def _says_all(self, messages: tuple[Message, ...], template: Mapping[str, Any]) -> bool:
+    def _renders_all(self, messages: tuple[Message, ...], template: Mapping[str, Any]) -> bool:
         """Whether the template renders all system messages, also several or later ones."""
         if all(message.role != "system" for message in messages[1:]):
             return True
@@ -466,11 +467,11 @@ def _with_thoughts_apart(message: Message) -> Message:
     thoughts."""
     if message.role != "assistant":
         return message
-    thoughts, said = split_thoughts(message.content)
+    thoughts, text = split_thoughts(message.content)
     thoughts = message.thoughts or thoughts
     if message.tool_calls:
-        thoughts, said = "\n".join(filter(None, (thoughts, said))), ""
-    return message._replace(content=said, thoughts=thoughts)
+        thoughts, text = "\n".join(filter(None, (thoughts, text))), ""
+    return message._replace(content=text, thoughts=thoughts)
 
 
 def _ends(names: Iterable[str]) -> frozenset[str]:
@@ -523,7 +524,7 @@ def _read(path: Path, key: str = "") -> Any:
     None if it cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         if not key:
             return json.loads(text)
         start = text.index(":", text.index(f'"{key}"')) + 1
@@ -612,18 +613,18 @@ def _template_limits(forget: bool = False) -> Iterator[None]:
     """
     began, most = time.thread_time(), _bytes() + MOST_TEMPLATE_BYTES
 
-    def look(frame: FrameType, event: str, argument: Any) -> Any:
+    def check(frame: FrameType, event: str, argument: Any) -> Any:
         if frame.f_code.co_filename != "<template>":
             return None
         passed = time.thread_time() - began
         if passed > LONGEST_TEMPLATE_S:
             raise TooMuch(f"it runs for more than {LONGEST_TEMPLATE_S:g} s")
-        if passed > _LOOK_AFTER_S and _bytes() > most:
+        if passed > _CHECK_AFTER_S and _bytes() > most:
             raise TooMuch(f"it takes more than {MOST_TEMPLATE_BYTES // 2**20} MB")
-        return look
+        return check
 
     before = sys.gettrace()
-    sys.settrace(look)
+    sys.settrace(check)
     try:
         yield
     finally:
@@ -704,7 +705,7 @@ class AnswerDecoder:
         prompt_ids: Sequence[int],
         may_think: bool = False,
     ) -> None:
-        """Starts behind a prompt; `shown` special tokens are part of the text.
+        """Starts after a prompt; `shown` special tokens are part of the text.
 
         `may_think`: whether the text is a whole answer that may begin with thoughts.
         """
@@ -726,16 +727,16 @@ class AnswerDecoder:
 
     def push(self, ids: Iterable[int]) -> str:
         """Takes the next ids; returns the text that is final now, which may be empty."""
-        said, self._opening = self._opening, ""
+        text, self._opening = self._opening, ""
         if self._channels is None:
-            return said + self._decoder.push(ids)
+            return text + self._decoder.push(ids)
         for id in ids:
             name = self._tokens.get(id)
-            said += self._channels.text(
+            text += self._channels.text(
                 self._decoder.finish() if name else self._decoder.push([id])
             )
-            said += self._channels.token(name) if name else ""
-        return said
+            text += self._channels.token(name) if name else ""
+        return text
 
     def finish(self) -> str:
         """The text that was held back."""

@@ -26,10 +26,12 @@ from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.prompt import thoughts_end
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import (
+    CacheOutcome,
     EngineStatus,
     Finish,
     GenerationResult,
     GrammarWay,
+    Miss,
     PromptProgress,
     RowRun,
     TextChunk,
@@ -79,6 +81,7 @@ class Text:
         self._watch.enter("queue", stream.arrived)
         self._grammar: Automaton | StepByStep | None = None
         self._load_s = 0.0
+        self._miss: Miss | None = None
         self._has_begun = False
         self._chunks: list[str] = []
         self._known = 0  # tokens decoded into the text so far
@@ -126,6 +129,8 @@ class Text:
         if wanted.variants:  # rows that run beside others use no drafts
             plain = dataclasses.replace(wanted, prompt_lookup_num_tokens=0)
             yield from self._served(engine, plain, self._functions.choose(engine, plain))
+        if choice.outcome is CacheOutcome.MISS:
+            self._miss = self._functions.explain_miss(engine, prepared)
         served = yield from self._served(engine, wanted, choice)
         self._compiling_s = self._loop.compiling.read()
         if prepared.questions is not None:
@@ -354,6 +359,7 @@ class Text:
             key=served.choice.key,
             requested_key=wanted,
             cache=served.choice.outcome,
+            miss=self._miss if served.choice.outcome is CacheOutcome.MISS else None,
             stop_string=stops.found,
             finish="stop" if stops.found else reason,
             timing=timing,
