@@ -70,8 +70,8 @@ _NO_PASSWORD = (
     "page in a browser."
 )
 _NOT_USABLE = (
-    "A value cannot be used: a file, for example, that was not uploaded to this page, or an address "
-    "that it may not open."
+    "A value cannot be used: a file, for example, that was not uploaded to this page, or an "
+    "address that it may not open."
 )
 _NAMELESS_ERROR = b'event: error\ndata: {"error": null'
 """Gradio's answer where it could not use a value."""
