@@ -1,7 +1,7 @@
 """`DownloadProcess`: a download from the Hub in its own process, so that it can be cancelled.
 
-Knows how it starts, reports and ends. Must not know who asks, nor what is in the files. The Hub's
-client cannot be stopped inside a process, because parts of it are not Python.
+Knows how it starts, reports and ends. The Hub's client cannot be stopped inside a process, because
+parts of it are not Python.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Hugging Face Hub: a repository's files, its download, and the local cache.
 
-Knows the Hub's client, its cache and its errors. Must not know which models may be loaded, nor what
-is in their files. A name is `OWNER/REPO`, or `OWNER/REPO:Q8_0` for a repository's GGUF file with
-that quantization. Imports the client only when needed, so that listing models is fast.
+Knows the Hub's client, its cache and its errors. A name is `OWNER/REPO`, or `OWNER/REPO:Q8_0` for a
+repository's GGUF file with that quantization. Imports the client only when needed, so that listing
+models is fast.
 """
 
 from __future__ import annotations
