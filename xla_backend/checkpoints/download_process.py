@@ -65,14 +65,14 @@ class DownloadProcess:
         self._process.kill()
 
 
-def download(tell: Callable[[Download], None], name: str) -> ModelInfo:
+def download(report: Callable[[Download], None], name: str) -> ModelInfo:
     """Downloads a model in this process.
 
     Raises:
         ModelUnavailable: what `Registry.locate` raises, or the download failed.
     """
     try:
-        return Registry([name], allow_folders=False).locate(name, tell).info
+        return Registry([name], allow_folders=False).locate(name, report).info
     except ModelUnavailable:
         raise
     except Exception as error:
