@@ -30,13 +30,14 @@ from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
     PACKAGED_MODEL,
     PACKAGED_SPEECH_MODEL,
+    RECOMMENDED,
     Registry,
 )
 from xla_backend.checkpoints.prompts import UNBOUNDED_PROMPT_TOKENS
 from xla_backend.compilation.startup import (
     captured_native_stderr,
-    keep_freed_memory,
     prepare_environment,
+    retain_freed_memory,
 )
 from xla_backend.compilation.store import FOLDER_VARIABLE, chosen_folder, open_store
 from xla_backend.engine.importing import import_engine
@@ -52,7 +53,7 @@ from xla_backend.interface.options import (
     WINDOW_TOKENS,
     GenerationOptions,
 )
-from xla_backend.interface.prompt import question
+from xla_backend.interface.prompt import Prompt, question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
 from xla_backend.prediction.vocabulary import Vocabulary
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(levelname)s %(name)s: %(message)s",
     )
     prepare_environment(quiet=not parsed.verbose)
-    keep_freed_memory()
+    retain_freed_memory()
     with _results_only() as out:
         try:
             return parsed.run(parsed, out)
@@ -105,11 +106,13 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
         raise InvalidRequest("--system is for messages: add --chat.")
 
     def answer(backend: Backend, text: str) -> GenerationResult:
-        if not parsed.chat:
-            return backend.generate(parsed.model, text, options, exact_key=parsed.exact_key)
-        own = _options(parsed, backend.load(parsed.model).sampling)
-        prompt = question(text, parsed.system)
-        return backend.generate(parsed.model, prompt, own, exact_key=parsed.exact_key)
+        own = options
+        prompt: Prompt = text
+        if parsed.chat:
+            own = _options(parsed, backend.load(parsed.model).sampling)
+            prompt = question(text, parsed.system)
+        mode = None if own.needs_rows else "padded"
+        return backend.generate(parsed.model, prompt, own, mode=mode, exact_key=parsed.exact_key)
 
     return _answer_all(parsed, out, parsed.prompts, answer)
 
@@ -340,7 +343,7 @@ def _keys(
 
 
 def _registry(parsed: argparse.Namespace) -> Registry:
-    return Registry(weights=parsed.weights, activations=parsed.activations)
+    return Registry(weights=parsed.weights, activations=parsed.activations, kernels=parsed.kernels)
 
 
 def _open_backend(parsed: argparse.Namespace) -> Backend:
@@ -417,6 +420,9 @@ _WEIGHTS = {
         "exact, or int8: faster with GGUF and int8 weights, changes some tokens (default: "
         f"${kinds.ACTIVATIONS_VARIABLE}, or exact)",
     ),
+    "--kernels": _takes(
+        "KIND", f"own, xla or auto: own where it can run (default: ${kinds.KERNELS_VARIABLE}, auto)"
+    ),
 }
 _OUTPUT = {
     "--json": _switch("one JSON object per line on stdout"),
@@ -435,7 +441,11 @@ _FORMS: dict[str, dict[str, Any]] = {
 _OPTIONS = {
     f"--{name.replace('_', '-')}": {"help": option.help} | _FORMS[name]
     if name in _FORMS
-    else _takes("N", f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g})")
+    else _takes(
+        "N",
+        f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g}"
+        f"{', for messages what the makers of the model recommend' * (name in RECOMMENDED)})",
+    )
     for name, option in OPTIONS.items()
     if name != "grammar"  # given by its kind, below
 }
@@ -690,7 +700,7 @@ def _describe_result(result: GenerationResult) -> str:
     if result.activations != kinds.EXACT:
         parts.append(f"activations {result.activations}")
     if result.speedup is not None:
-        parts.append(f"{result.speedup:.0f} times faster than its first call")
+        parts.append(f"{result.speedup:.0f} times faster to the first token than its first call")
     text = _describe_decisions(result) if isinstance(result, Decisions) else result.text
     return f"{text}\n[{' · '.join(parts)}]"
 

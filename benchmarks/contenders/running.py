@@ -1,8 +1,8 @@
 """The contenders: this engine and its peers, each in its own long-lived process.
 
-Knows the contenders, the environment of each, and the protocol. Must not know what is measured.
-The processes run `benchmarks.contenders.__main__` and answer each JSON line with one, so calls of
-all contenders can be interleaved.
+Knows the contenders, the environment of each, and the protocol. The processes run
+`benchmarks.contenders.__main__` and answer each JSON line with one, so calls of all contenders can
+be interleaved.
 """
 
 from __future__ import annotations
@@ -46,13 +46,23 @@ class Contender:
 
 
 ENGINE, LIMIT = "this engine", "reading the weights"
-BLOCKS = ("Q8_0", "Q4_1", "Q4_K", "Q4_K_M")
+
+
+def with_file(weights: str) -> tuple[Contender, ...]:
+    """Who reads a GGUF file of this format."""
+    return (
+        Contender(ENGINE, "own_engine", weights, OWN_PYTHON),
+        Contender(ENGINE, "own_engine", weights, OWN_PYTHON, INT8),
+        Contender("llama.cpp", "llama_cpp", weights),
+    )
+
+
 CONTENDERS = (
     *(
         Contender(ENGINE, "own_engine", weights, OWN_PYTHON)
-        for weights in (FLOAT32, "bfloat16", "int8", *BLOCKS)
+        for weights in (FLOAT32, "bfloat16", "int8")
     ),
-    *(Contender(ENGINE, "own_engine", weights, OWN_PYTHON, INT8) for weights in ("int8", *BLOCKS)),
+    Contender(ENGINE, "own_engine", "int8", OWN_PYTHON, INT8),
     Contender(LIMIT, "memory_reader", python=OWN_PYTHON),
     Contender("compiled model.generate", "tensorflow_generate", python=OWN_PYTHON),
     Contender("PyTorch", "pytorch_generate"),
@@ -60,7 +70,8 @@ CONTENDERS = (
     Contender("CTranslate2", "ctranslate2_generate", "int8"),
     Contender("ONNX Runtime", "onnx_generate"),
     Contender("keras-hub", "keras_hub_generate"),
-    *(Contender("llama.cpp", "llama_cpp", weights) for weights in ("F16", *BLOCKS)),
+    Contender("llama.cpp", "llama_cpp", "F16"),
+    *(one for weights in ("Q8_0", "Q4_1", "Q4_K", "Q4_K_M") for one in with_file(weights)),
 )
 
 
@@ -81,7 +92,7 @@ class Running:
             ContenderFailed: its packages are not installed.
         """
         self.contender = contender
-        self._said: deque[str] = deque(maxlen=30)
+        self._last_lines: deque[str] = deque(maxlen=30)
         command = [str(contender.python), "-m", "benchmarks.contenders", contender.module]
         try:
             self._process = subprocess.Popen(
@@ -145,12 +156,12 @@ class Running:
                     raise ContenderFailed(answer["error"])
                 return answer
         self._process.wait()
-        raise ContenderFailed("it ended:\n" + "\n".join(self._said))
+        raise ContenderFailed("it ended:\n" + "\n".join(self._last_lines))
 
     def _listen(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            self._said.append(line.rstrip())
+            self._last_lines.append(line.rstrip())
 
 
 def environment(contender: Contender) -> dict[str, str]:

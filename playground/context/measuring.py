@@ -28,7 +28,7 @@ class MeasuringRun:
     """One measurement of one visitor, from the click to its end.
 
     Attributes:
-        taken_at, ahead, is_over: see `QueuedRun`.
+        pressed_at, taken_at, ahead, is_over: see `QueuedRun`.
         stopped: whether the visitor has stopped it.
         expected_s: seconds that it should take; None if unknown.
         ends_at: when it should end, as `time.perf_counter()`; None if unknown.
@@ -40,6 +40,7 @@ class MeasuringRun:
     def __init__(self) -> None:
         self.expected_s: float | None = None
         self.ends_at: float | None = None
+        self.pressed_at = time.perf_counter()
         self.taken_at: float | None = None
         self.ahead = 0
         self.is_over = False
@@ -67,7 +68,7 @@ class MeasuringRun:
         """Runs it; yields whenever there is something new to show."""
         raise NotImplementedError
 
-    def beside_idle_engine(self, backend: ServedBackend, work: Iterator[None]) -> Iterator[None]:
+    def on_idle_engine(self, backend: ServedBackend, work: Iterator[None]) -> Iterator[None]:
         """Runs `work` once the engine is idle; its background jobs are postponed."""
         put_off: dict[tuple[str, CacheKey], None] = {}
         try:

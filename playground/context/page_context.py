@@ -11,12 +11,12 @@ from typing import Any
 import gradio as gr
 
 from playground.context.limits import Limits
-from playground.context.runs import QueuedRun, Runs, TextRun, VisitorRun
+from playground.context.runs import QueuedRun, TextRun, VisitorRun, VisitorRuns
 from playground.context.status_line import phase_of, queued, status_line, stopping_note
 from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.components import notice
-from playground.ui.families import TEXT_FAMILIES, model_name
 from playground.ui.markup import quoted
+from playground.ui.wording import TEXT_FAMILIES, model_name
 from xla_backend import (
     GenerationOptions,
     Message,
@@ -74,7 +74,7 @@ class PageContext:
     runs_are_lost: gr.Button
     load: Any
     offered: tuple[str, ...] = ()
-    runs: Runs = field(default_factory=Runs)
+    runs: VisitorRuns = field(default_factory=VisitorRuns)
     watched: list[Callable[[], Hashable]] = field(default_factory=list)
     times_cleared: int = 0
     admin: bool = False
@@ -83,7 +83,7 @@ class PageContext:
     inspector: Inspector | None = None
 
     @property
-    def beside_others(self) -> dict[str, Any]:
+    def shared(self) -> dict[str, Any]:
         return {"concurrency_id": ENGINE_QUEUE, "concurrency_limit": MAX_AT_ONCE}
 
     @property
@@ -95,16 +95,16 @@ class PageContext:
         run = self.runs.of(session)
         waits = isinstance(run, TextRun) and run.waits_at_engine
         before = self.line.before(session, at_engine=waits) or 0
-        status = self.backend.status
+        status, in_background = self.backend.status, self.backend.prefetching()
         occupation, phase = self.runs.occupation(status), None
         if run is not None and before:
             wait_s = self.runs.seconds_ahead(session, before)
-            phase = queued(before, status, occupation, wait_s)
+            phase = queued(run, before, status, occupation, wait_s)
         elif isinstance(run, VisitorRun) and run.taken_at is not None:
             info = next((each for each in self._all_models() if each.name == run.model), None)
-            phase = phase_of(run, status, info.stored_bytes if info else None)
-        prefetching = len(self.backend.prefetching())
-        return status_line(status, prefetching, before, occupation, phase)
+            size = info.stored_bytes if info else None
+            phase = phase_of(run, status, size, in_background)
+        return status_line(status, len(in_background), occupation, phase)
 
     def begin(self, session: str, run: QueuedRun, events: object = None) -> None:
         """Queues a visitor's run.
@@ -145,7 +145,7 @@ class PageContext:
         system: str = "",
         is_raw: bool = False,
         earlier: Sequence[Message] = (),
-        begins_with: str = "",
+        answer_start: str = "",
     ) -> Prompt:
         """A visitor's prompt: messages for an instruct model, unless it is raw.
 
@@ -164,7 +164,7 @@ class PageContext:
             *([Message("system", system.strip())] if system.strip() else []),
             *earlier,
             *([Message("user", text)] if text.strip() or not earlier else []),
-            *([Message("assistant", begins_with)] if begins_with else []),
+            *([Message("assistant", answer_start)] if answer_start else []),
         )
 
     def models(self) -> list[ModelInfo]:

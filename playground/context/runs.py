@@ -28,16 +28,19 @@ from xla_backend import (
 )
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
+from xla_backend.interface.requests import Mode
 from xla_backend.interface.timing import Span
 
 # More than twenty updates per second are not visible, but the browser would draw them all.
 BETWEEN_UPDATES_S = 0.05
-_MAX_KEPT = 1000
+_MAX_STORED = 1000
 """Bound on the runs that no event has executed or shown yet, far above what may wait. It bounds the
 memory that forged session names can take."""
 MAKING = ("tracing", "compiling")
 """The engine's states while it compiles a function."""
 UNEXPECTED = "An unexpected error occurred; the server's log has the details. Try again."
+
+STOPPED = "Stopped before any text."
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +58,8 @@ class Occupation:
 class QueuedRun(Protocol):
     """A visitor's task for the engine."""
 
-    taken_at: float | None  # when its event started, as `time.perf_counter()`; None before
+    pressed_at: float  # the click, as `time.perf_counter()`
+    taken_at: float | None  # when its event started, likewise; None before
     ahead: int  # how many others came first when it was queued
     is_over: bool  # whether it has ended in any way
 
@@ -103,7 +107,7 @@ class VisitorRun(Generic[Chunk, Result]):
 
     Attributes:
         model: its name.
-        taken_at, ahead, is_over: see `QueuedRun`.
+        pressed_at, taken_at, ahead, is_over: see `QueuedRun`.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
         prediction: the prediction before the click, or None.
         spans: the page's own phases: its queue, waiting for the engine's chunks, sending them.
@@ -111,14 +115,14 @@ class VisitorRun(Generic[Chunk, Result]):
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self._pressed = time.perf_counter()
+        self.pressed_at = time.perf_counter()
         self.spans: list[Span] = []
         self.taken_at: float | None = None
         self.ahead = 0
         self.is_over = False
         self.other_s = 0.0
         self.prediction: Prediction | None = None
-        self._begun: float | None = None
+        self._started: float | None = None
         self._stream: AnyStream[Chunk, Result] | None = None
         self._waited_s = 0.0
         self._stopped = False
@@ -134,24 +138,24 @@ class VisitorRun(Generic[Chunk, Result]):
     @property
     def clicked_s(self) -> float:
         """Seconds since the click."""
-        return time.perf_counter() - self._pressed
+        return time.perf_counter() - self.pressed_at
 
     @property
     def left_s(self) -> float | None:
         """Expected remaining seconds; None without a prediction."""
         if self.prediction is None or self.prediction.expected_s is None:
             return None
-        spent_s = 0.0 if self._begun is None else time.perf_counter() - self._begun
+        spent_s = 0.0 if self._started is None else time.perf_counter() - self._started
         return max(0.0, self.prediction.expected_s - spent_s)
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """Compiling its function, if the engine is doing that."""
-        said = self.prediction
-        is_made = said and status.state in MAKING and status.detail == str(said.key)
-        if not said or not is_made or self._begun is None or said.expected_s is None:
+        met = self.prediction
+        is_made = met and status.state in MAKING and status.detail == str(met.key)
+        if not met or not is_made or self._started is None or met.expected_s is None:
             return None
-        left_s = (said.high_s or said.expected_s) - (time.perf_counter() - self._begun)
-        return Occupation("", self._begun, left_s)
+        left_s = (met.high_s or met.expected_s) - (time.perf_counter() - self._started)
+        return Occupation("", self._started, left_s)
 
     def stop(self) -> None:
         """Stops it; the text so far stays."""
@@ -176,8 +180,8 @@ class VisitorRun(Generic[Chunk, Result]):
             self._stream = stream
             if self._stopped:
                 stream.stop()
-        self._begun = reached = time.perf_counter()
-        self.spans.append(Span("waiting line", self._pressed, reached - self._pressed))
+        self._started = reached = time.perf_counter()
+        self.spans.append(Span("queue of the page", self.pressed_at, reached - self.pressed_at))
         for chunk in self._read(stream):
             came = time.perf_counter()
             yield chunk
@@ -203,6 +207,11 @@ class VisitorRun(Generic[Chunk, Result]):
         result = self._stream.result.after_waiting(self._waited_s)
         total_s = result.timing.total_s + result.load_s
         return replace(result, timing=replace(result.timing, total_s=total_s))
+
+
+def page_mode(options: GenerationOptions) -> Mode | None:
+    """The mode of a request whose shape the page shows: padded, unless only a row can serve it."""
+    return None if options.needs_rows else "padded"
 
 
 class TextRun(VisitorRun[str, GenerationResult]):
@@ -235,6 +244,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
             self.model,
             self.prompt,
             self.options,
+            mode=None if self.cache_salt or self.questions else page_mode(self.options),
             exact_key=self.exact_key,
             cache_salt=self.cache_salt,
             questions=self.questions,
@@ -250,7 +260,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
     def _read(self, stream: AnyStream[str, GenerationResult]) -> Iterator[str]:
         assert self._text is not None  # the stream that was opened
         self._text.wait_started()
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
         yield ""
         yield from stream
 
@@ -274,8 +284,8 @@ class TextRun(VisitorRun[str, GenerationResult]):
         result = self.result
         if result is None:
             return None
-        said = self.prediction
-        was_missing = said and said.outcome in (CacheOutcome.MISS, CacheOutcome.DISK)
+        prediction = self.prediction
+        was_missing = prediction and prediction.outcome in (CacheOutcome.MISS, CacheOutcome.DISK)
         return Shown(
             self.prompt,
             result,
@@ -301,7 +311,7 @@ class Ending:
     @property
     def why_empty(self) -> str:
         """Why a run has no result."""
-        return self.problem or "Stopped before it began."
+        return self.problem or STOPPED
 
 
 @contextmanager
@@ -329,7 +339,7 @@ class _Visit:
     ending: Ending | None = None
 
 
-class Runs:
+class VisitorRuns:
     """All current runs, at most one for each session, and those whose end is not shown yet."""
 
     def __init__(self) -> None:
@@ -355,7 +365,7 @@ class Runs:
             ahead = sum(not visit.run.is_over for visit in self._by_session.values())
             self._by_session.pop(session, None)
             self._by_session[session] = _Visit(run, events)
-            if len(self._by_session) > _MAX_KEPT:
+            if len(self._by_session) > _MAX_STORED:
                 idle = (
                     name
                     for name, each in self._by_session.items()

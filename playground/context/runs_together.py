@@ -24,9 +24,9 @@ class Member:
         is_over: whether it has ended in any way.
     """
 
-    def __init__(self, run: TextRun, said: str = "") -> None:
+    def __init__(self, run: TextRun, typed: str = "") -> None:
         self.run = run
-        self.said = said
+        self.typed = typed
         self.problem = ""
         self.is_over = False
         self._steps: list[float] = []  # times of sending, start and first text
@@ -77,13 +77,14 @@ class RunsTogether:
         is_over: whether all have ended, or were stopped.
         stopped: whether the visitor has stopped them.
         update_s: seconds between updates.
-        taken_at, ahead, left_s: see `QueuedRun`.
+        pressed_at, taken_at, ahead, left_s: see `QueuedRun`.
     """
 
     left_s: ClassVar[float | None] = None
     update_s: ClassVar[float] = 0.5
 
     def __init__(self, members: Sequence[Member], apart_s: float | None) -> None:
+        self.pressed_at = time.perf_counter()
         self.taken_at: float | None = None
         self.ahead = 0
         self.members = members
@@ -108,9 +109,9 @@ class RunsTogether:
             if self.apart_s is None:
                 works = [threads.submit(self._one_at_a_time, backend)]
             else:
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 works = [
-                    threads.submit(self._arrive, backend, member, begun + i * self.apart_s)
+                    threads.submit(self._arrive, backend, member, started + i * self.apart_s)
                     for i, member in enumerate(self.members)
                 ]
             try:

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import gradio as gr
 import htpy as h
 
-from playground.ui.families import architecture
 from playground.ui.markup import rendered
 from playground.ui.prediction_line import awaited_prediction_line
 from playground.ui.quantities import file_size
 from xla_backend import ModelInfo
+from xla_backend.checkpoints.architectures.table import display_name
 from xla_backend.interface.options import OPTIONS
 
 # Every event of the page: not in the API, and no component shows that it is under way. Otherwise
@@ -41,7 +41,7 @@ EACH_TIME: dict[str, Any] = {**QUIET, "trigger_mode": "multiple"}
 # stay switched off. A press that was refused has such events too, and they wait in the line.
 FOLLOWING: dict[str, Any] = {**PAGE_EVENT, "trigger_mode": "multiple"}
 
-BESIDE_THE_ENGINE: dict[str, Any] = {"concurrency_id": "beside", "concurrency_limit": 1}
+SEPARATE_PROCESS: dict[str, Any] = {"concurrency_id": "beside", "concurrency_limit": 1}
 """Settings of an event whose work is a process of its own, of a low priority: not in the engine's
 line, and one at a time."""
 
@@ -92,7 +92,7 @@ def without_validation(control: Control) -> Control:
 def model_dropdown(
     models: Sequence[ModelInfo], elem_id: str, is_described: bool = False
 ) -> gr.Dropdown:
-    """The models to choose from, the first one chosen, each beside others of its architecture.
+    """The models to choose from, the first one chosen, each next to others of its architecture.
 
     Args:
         models: which.
@@ -110,9 +110,9 @@ def model_dropdown(
 
 
 def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
-    """Label and name of each model, beside others of its architecture."""
-    architectures = list(dict.fromkeys(map(architecture, models)))
-    grouped = sorted(models, key=lambda model: architectures.index(architecture(model)))
+    """Label and name of each model, next to others of its architecture."""
+    architectures = list(dict.fromkeys(display_name(model.model_type) for model in models))
+    grouped = sorted(models, key=lambda model: architectures.index(display_name(model.model_type)))
     return [(_model_label(model, len(architectures) > 1), model.name) for model in grouped]
 
 
@@ -187,17 +187,17 @@ def stop_by(
     stop: Callable[..., Any],
     notice: gr.HTML | None = None,
     inputs: gr.State | None = None,
-    said: str = "Stopping",
+    meanwhile: str = "Stopping",
 ) -> None:
     """Makes a button stop a run; its label says so from the click until the run has ended."""
-    button.click(None, None, button, js=_STOPPING.format(said), **QUIET)
+    button.click(None, None, button, js=_STOPPING.format(meanwhile), **QUIET)
     button.click(stop, inputs, notice, **QUIET)
 
 
 def save_file(
     button: gr.Button,
     made: gr.Textbox,
-    kept: gr.blocks.Block,
+    holder: gr.blocks.Block,
     notice_html: gr.HTML,
     export: Callable[[Any], str],
     name: str,
@@ -213,7 +213,7 @@ def save_file(
             return json.dumps({"name": name, "type": kind, "text": text}), ""
         return "null", notice("There is nothing to export yet.", "calm")
 
-    button.click(written, kept, [made, notice_html], **QUIET).then(
+    button.click(written, holder, [made, notice_html], **QUIET).then(
         None, made, None, js="(file) => saveFile(JSON.parse(file))", **QUIET
     )
 
@@ -288,6 +288,8 @@ def model_description(model: ModelInfo) -> str:
         facts.append(f"downloaded when first used{size}")
     elif model.stored_bytes:
         facts.append(f"{file_size(model.stored_bytes)} on disk")
+    if model.kernels == "xla":
+        facts.append("XLA alone, float32 in memory")
     if model.activations != "exact":
         facts.append(f"activations {model.activations}")
     if model.context_length:
@@ -301,7 +303,7 @@ def model_description(model: ModelInfo) -> str:
         recommended = ", ".join(
             f"{OPTIONS[name].label.lower()} {value:g}" for name, value in model.sampling.items()
         )
-        facts.append(f"sampled as its makers recommend: {recommended}")
+        facts.append(f"its makers recommend {recommended}")
     known = " · ".join(facts)
     return f"{model.description} {known[:1].upper()}{known[1:]}"
 
@@ -316,4 +318,4 @@ def _model_label(model: ModelInfo, with_architecture: bool) -> str:
         "hub": f"{model.name} (Hub)",
         "folder": Path(model.name).name,
     }[model.source]
-    return f"{architecture(model)} · {name}" if with_architecture else name
+    return f"{display_name(model.model_type)} · {name}" if with_architecture else name

@@ -13,14 +13,16 @@ import gradio as gr
 from gradio.blocks import Block
 
 from playground.context.page_context import PageContext
-from playground.context.request_fields import Asked
+from playground.context.request_fields import FilledRequest
 from playground.context.run_events import RunEvents
 from playground.context.runs import Ending
 from playground.ui.components import QUIET, Updates, html
 from playground.ui.components import notice as notice_of
+from playground.ui.quantities import about
 from playground.ui.report_parts import queued
 from playground.walkthrough.report import walkthrough_report
 from playground.walkthrough.runs import Walkthrough, walkthrough_of
+from playground.walkthrough.stored import stored
 
 
 class WalkthroughPanel:
@@ -39,8 +41,9 @@ class WalkthroughPanel:
         self._took_s: dict[str, float] = {}  # of each model's last walkthrough
 
     def build_button(self, label: str = "Show what XLA does") -> None:
-        """Builds the button where it is called."""
-        self.button = gr.Button(label, elem_id=f"{self._prefix}walkthrough_show")
+        """Builds the button where it is called; it says how long a walkthrough takes."""
+        takes = f"{label} (about {about(stored().took_s)})"
+        self.button = gr.Button(takes, elem_id=f"{self._prefix}walkthrough_show")
 
     def build_panel(self, close: str = "Back to the result") -> None:
         """Builds the panel where it is called, and the button that closes it."""
@@ -52,10 +55,10 @@ class WalkthroughPanel:
     def connect(
         self,
         inputs: set[Block],
-        asked: Callable[[Mapping[Any, Any]], Asked],
+        request: Callable[[Mapping[Any, Any]], FilledRequest],
         stop: gr.Button,
         notice: gr.HTML,
-        beside: gr.Button | None = None,
+        disabled: gr.Button | None = None,
     ) -> None:
         """Connects the parts to those of the mode.
 
@@ -66,8 +69,8 @@ class WalkthroughPanel:
             notice: shows problems.
             beside: disabled meanwhile; it brings the result back.
         """
-        self._asked = asked
-        others = [beside] if beside else []
+        self._request = request
+        others = [disabled] if disabled else []
         events = RunEvents[Walkthrough](
             self._page,
             notice,
@@ -88,9 +91,9 @@ class WalkthroughPanel:
         gr.on(closing, None, None, self._panel, js=f"() => {at_rest}", **QUIET)
 
     def _run_of(self, values: dict[Any, Any]) -> tuple[Walkthrough, Updates]:
-        asked = self._asked(values)
-        run = walkthrough_of(self._page, asked.model, asked.prompt, asked.options)
-        run.expected_s = self._took_s.get(run.model)
+        request = self._request(values)
+        run = walkthrough_of(self._page, request.model, request.prompt, request.options)
+        run.expected_s = self._took_s.get(run.model, stored().took_s)
         return run, {}
 
     def _queued(self, run: Walkthrough) -> str:

@@ -1,8 +1,7 @@
 """The registry of models: their names, and the folders of their files.
 
-Knows the allow-list, the folder of bundled models, and the models added on this computer. Must not
-know TensorFlow, the contents of weights, the Hub's client, or the engine. Imports Transformers only
-to locate a model, so a page can list the models at once.
+Knows the allow-list, the folder of bundled models, and the models added on this computer. Imports
+Transformers only to locate a model, so a page can list the models at once.
 """
 
 from __future__ import annotations
@@ -15,16 +14,19 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from xla_backend.checkpoints import hub, kinds, rotary_form
+from xla_backend.checkpoints import hub, kinds
 from xla_backend.checkpoints.added_models import AddedModels
-from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model
+from xla_backend.checkpoints.architectures import positions
+from xla_backend.checkpoints.architectures.table import ARCHITECTURES, BY_GGUF, DECODERS, find
+from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file
 from xla_backend.checkpoints.hub import Download
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.checkpoints.weights import (
-    MODEL_TYPES,
+    check_files,
     read_config,
     read_config_values,
     weight_files,
@@ -60,18 +62,8 @@ REPOSITORIES = {
 }
 """Repositories of models that have another name here."""
 
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """Defaults that are taken from a generation config."""
-
-Family = Literal["decoder-only", "encoder-decoder", "speech"]
-
-_FAMILIES: dict[str, Family] = {
-    "gpt2": "decoder-only",
-    "opt": "decoder-only",
-    "t5": "encoder-decoder",
-    "whisper": "speech",
-    **dict.fromkeys(rotary_form.MODEL_TYPES, "decoder-only"),
-}
 
 
 @dataclass(frozen=True)
@@ -215,6 +207,7 @@ class Registry:
         added: AddedModels | None = None,
         weights: str | None = None,
         activations: str | None = None,
+        kernels: str | None = None,
     ) -> None:
         """Defines what may be loaded.
 
@@ -230,12 +223,15 @@ class Registry:
                 environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
             activations: their format, one of `matmul.kinds.ACTIVATIONS`; None for the environment
                 variable `XLA_BACKEND_ACTIVATIONS` or else "exact".
+            kernels: what computes, one of `kinds.KERNELS`; None for the environment variable
+                `XLA_BACKEND_KERNELS` or else "auto".
 
         Raises:
-            InvalidRequest: there is no such format.
+            InvalidRequest: there is no such format, or there are no such kernels here.
         """
         self.weights = kinds.chosen(weights)
         self.activations = kinds.chosen_activations(activations)
+        self.kernels = kinds.chosen_kernels(kernels)
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)
@@ -284,12 +280,15 @@ class Registry:
         return _open(self._as_chosen(info), folder)
 
     def check(self, name: str) -> None:
-        """Does nothing if the name stands for a model, which is not opened.
+        """Does nothing if the name stands for a model; opens only files named by a path.
 
         Raises:
-            ModelUnavailable: the name is unknown or not allowed, or the folder is missing.
+            ModelUnavailable: the name is unknown or not allowed, or the folder is missing, cut off
+                or no model.
         """
-        self._find(name)
+        info, folder = self._find(name)
+        if info.source == "folder" and folder is not None:
+            check_files(folder)
 
     def _find(self, name: str) -> tuple[ModelInfo, Path | None]:
         """A model and its folder or GGUF file, None for one of the Hub; see `check`."""
@@ -312,7 +311,9 @@ class Registry:
         return {name: self._as_chosen(info) for name, info in added.items()}
 
     def _as_chosen(self, info: ModelInfo) -> ModelInfo:
-        return dataclasses.replace(info, weights=self.weights, activations=self.activations)
+        return dataclasses.replace(
+            info, weights=self.weights, activations=self.activations, kernels=self.kernels
+        )
 
     def _bundled(self) -> dict[str, tuple[ModelInfo, Path]]:
         """Bundled models and their folders; read each time, because they can change."""
@@ -328,15 +329,15 @@ class Registry:
                 values = read_config_values(place)
             except ModelUnavailable:
                 continue
-            if values.get("model_type") not in MODEL_TYPES:
+            if find(values.get("model_type")) is None:
                 continue
             known = _KNOWN.get(name)
-            said = known.description if known else _first_line_of_card(place)
+            about = known.description if known else _first_line_of_card(place)
             info = ModelInfo(
                 name,
                 "decoder-only",
                 "bundled",
-                said or "Ships with the project.",
+                about or "Ships with the project.",
                 license=known.license if known else "",
             )
             found[name] = (_with_config(info, place, values), place)
@@ -356,8 +357,8 @@ class Registry:
         # People often know only the last part: "gpt2" of "openai-community/gpt2".
         by_short_name = {choice.rsplit("/", 1)[-1].lower(): choice for choice in choices}
         by_short_name.update({choice.lower(): choice for choice in choices})
-        wanted = name.strip().lower()[:100] if isinstance(name, str) else ""
-        close = difflib.get_close_matches(wanted, by_short_name, n=1, cutoff=0.6)
+        requested = name.strip().lower()[:100] if isinstance(name, str) else ""
+        close = difflib.get_close_matches(requested, by_short_name, n=1, cutoff=0.6)
         if close:
             message += f" Did you mean {by_short_name[close[0]]}?"
         if len(choices) > _MAX_NAMED:
@@ -377,12 +378,13 @@ def open_registry(
     added: AddedModels | None = None,
     weights: str = "",
     activations: str = "",
+    kernels: str = "",
 ) -> Registry:
     """The registry of a server that offers these models, or all known ones if none are given.
 
     It always has the bundled models; Hub ids and folders only if they are named or were added.
     """
-    # Also paths of nothing, which nobody should look for on the Hub; and of GGUF files.
+    # Also paths where nothing is, so that they are not searched on the Hub; and GGUF files.
     folders = [name for name in models if _is_path(name) or Path(name).exists()]
     hub_models = [
         name for name in models if ("/" in name and name not in folders) or name in HUB_MODELS
@@ -393,6 +395,7 @@ def open_registry(
         added=added,
         weights=weights,
         activations=activations,
+        kernels=kernels,
     )
 
 
@@ -413,15 +416,6 @@ def _packaged() -> dict[str, Path]:
     return found
 
 
-# The setting with the context length. T5 has relative positions and so no bound.
-_CONTEXT_LENGTH_NAMES = {
-    "gpt2": "n_positions",
-    "opt": "max_position_embeddings",
-    "whisper": "max_target_positions",
-    **dict.fromkeys(rotary_form.MODEL_TYPES, "max_position_embeddings"),
-}
-
-
 def folder_info(name: str) -> ModelInfo:
     """A folder's entry in the list, without loading it.
 
@@ -432,7 +426,7 @@ def folder_info(name: str) -> ModelInfo:
         values = read_config_values(Path(name))
     except ModelUnavailable:
         return info
-    is_supported = values.get("model_type") in MODEL_TYPES
+    is_supported = find(values.get("model_type")) is not None
     return _with_config(info, Path(name), values) if is_supported else info
 
 
@@ -457,17 +451,18 @@ def candidate(name: str) -> ModelInfo:
         )
     if (local := _cached(name)) is not None:
         return _open(_hub_info(name), local).info
-    repository = hub.look(name)
+    repository = hub.find_repository(name)
     info = dataclasses.replace(
         _hub_info(name), license=repository.license, download_bytes=repository.download_bytes
     )
     if ":" in name:
-        model_type = gguf_model.MODEL_TYPES.get(repository.gguf_architecture, "")
-        if repository.gguf_architecture and not model_type:
+        architecture = BY_GGUF.get(repository.gguf_architecture)
+        if repository.gguf_architecture and architecture is None:
             raise ModelUnavailable(
                 f"{name} has the architecture {shown(repository.gguf_architecture, 60)}, which is "
-                f"not supported. Supported are {', '.join(gguf_model.MODEL_TYPES)}."
+                f"not supported. Supported are {', '.join(BY_GGUF)}."
             )
+        model_type = architecture.model_type if architecture else ""
         return dataclasses.replace(info, family="decoder-only", model_type=model_type)
     folder = hub.fetch_config(name)
     try:
@@ -485,10 +480,11 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
 
 def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> ModelInfo:
     """The entry of a local model, with the fields from its config files."""
-    context_length = config.get(_CONTEXT_LENGTH_NAMES.get(config["model_type"], ""))
+    described = ARCHITECTURES[config["model_type"]]
+    context_length = config.get(described.context_setting or "")
     return dataclasses.replace(
         info,
-        family=_FAMILIES[config["model_type"]],
+        family=described.family,
         context_length=(usable := _usable(config["model_type"], context_length, config)),
         own_context=context_length if usable != context_length else None,
         on_disk=True,
@@ -496,8 +492,20 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
         stored_bytes=_stored_bytes(folder),
-        sampling=_sampling(folder) or (_KNOWN[info.name].sampling if info.name in _KNOWN else {}),
+        sampling=_sampling(folder) or _known_sampling(info.name, folder),
     )
+
+
+def _known_sampling(name: str, place: Path) -> dict[str, float]:
+    """`ModelInfo.sampling` of a known model, also under another name, such as a path.
+
+    Its folder or GGUF file is then called like the model, with or without a quantization.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name].sampling
+    titles = {known.rpartition("/")[2]: described for known, described in _KNOWN.items()}
+    called = (title for title in titles if f"{place.name}.".startswith(f"{title}."))
+    return titles[title].sampling if (title := next(called, None)) else {}
 
 
 def _stored_bytes(folder: Path) -> int | None:
@@ -512,23 +520,25 @@ def _usable(model_type: str, context_length: object, config: dict[str, Any]) -> 
     """The context length that this engine supports."""
     if not isinstance(context_length, int):
         return None
-    is_bounded = model_type in rotary_form.MODEL_TYPES
-    return rotary_form.context_length(context_length, config) if is_bounded else context_length
+    is_bounded = model_type in DECODERS
+    return positions.context_length(context_length, config) if is_bounded else context_length
 
 
 def _hub_info(name: str) -> ModelInfo:
     # Before the download only the name says the architecture of an unknown model.
-    guessed = next((kind for kind in _FAMILIES if kind in name.lower()), "")
+    guessed = next((kind for kind in ARCHITECTURES if kind in name.lower()), "")
     is_chat = re.search(r"instruct|chat|-it$", name.lower()) is not None
     known = _KNOWN.get(name) or _Known(guessed, "From the Hugging Face Hub.", is_instruct=is_chat)
+    described = find(known.model_type)
+    family = described.family if described else "decoder-only"
     return ModelInfo(
         name=name,
-        family=_FAMILIES.get(known.model_type, "decoder-only"),
+        family=family,
         source="hub",
         description=known.description,
         context_length=(usable := _usable(known.model_type, known.context_length, {})),
         own_context=known.context_length if usable != known.context_length else None,
-        is_multilingual=known.model_type == "whisper" and not name.endswith(".en"),
+        is_multilingual=family == "speech" and not name.endswith(".en"),
         model_type=known.model_type,
         is_instruct=known.is_instruct,
         sampling=known.sampling,
@@ -539,7 +549,7 @@ def _hub_info(name: str) -> ModelInfo:
 
 def _cached(name: str) -> Path | None:
     """A Hub model in the local cache, if it is complete; uses no network."""
-    # Not asked of the client: it would miss the files that are never downloaded here.
+    # Not the client's own check: it would miss the files that are never downloaded here.
     place = hub.cached(name)
     return place if place is not None and _is_complete(place) else None
 
@@ -548,7 +558,7 @@ def _as_on_disk(info: ModelInfo) -> ModelInfo:
     """The entry of a Hub model, with the fields from its files if they are in the local cache."""
     place = _cached(REPOSITORIES.get(info.name, info.name))
     values = read_config_values(place) if place is not None else {}
-    if place is None or values.get("model_type") not in MODEL_TYPES:
+    if place is None or find(values.get("model_type")) is None:
         return info
     return _with_config(info, place, values)
 
@@ -564,7 +574,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
     if ctranslate2_model.is_model(folder):
         return ctranslate2_model.read_generation_values(folder)
     try:
-        values = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+        values = json.loads(read_text(folder / "generation_config.json"))
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -573,7 +583,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
 def _sampling(folder: Path) -> dict[str, float]:
     """`ModelInfo.sampling` from the generation config; empty if it has an invalid value."""
     values = _generation_values(folder)
-    given = {name: values[name] for name in _SAMPLING if values.get(name) is not None}
+    given = {name: values[name] for name in RECOMMENDED if values.get(name) is not None}
     if values.get("do_sample") is False:
         return {}
     try:
@@ -614,7 +624,9 @@ def _missing(folder: Path, model_type: Any) -> str | None:
     if not has_tokenizer:
         return "it has no tokenizer (tokenizer.json, or vocab.json with merges.txt)"
     is_described = (folder / "preprocessor_config.json").is_file()
-    if model_type == "whisper" and not is_described and not ctranslate2_model.is_model(folder):
+    described = find(model_type)
+    is_speech = described is not None and described.family == "speech"
+    if is_speech and not is_described and not ctranslate2_model.is_model(folder):
         return "a speech model needs its preprocessor_config.json"
     return None
 
@@ -638,7 +650,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
     if not path.is_file():
         return kind.from_model_config(config)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
         return kind.from_dict(values)
     except Exception as error:  # the config's own checks raise any type
         raise ModelUnavailable(
@@ -649,7 +661,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
 def _first_line_of_card(folder: Path) -> str | None:
     """The first line of plain text in a model card, after its front matter."""
     try:
-        text = (folder / "README.md").read_text(encoding="utf-8")
+        text = read_text(folder / "README.md")
     except (OSError, ValueError):
         return None
     if text.startswith("---"):

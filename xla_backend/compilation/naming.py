@@ -28,7 +28,7 @@ def identity(
         config, generation_config: of the model.
         sample: from `weights.sample`: hashing half a gigabyte would take longer than restoring a
             function from disk.
-        kinds: the formats of weights and activations; see `matmul.kinds.both`.
+        kinds: the formats of weights and activations; see `checkpoints.kinds.all_of`.
     """
     digest = hashlib.blake2b(digest_size=10)
     digest.update(config.to_json_string(use_diff=False).encode())
@@ -52,7 +52,7 @@ def decode_function(model_identity: str, key: CacheKey, rows: int = 1) -> str:
 
 
 def read_function(model_identity: str) -> str:
-    """Name of the function that reads a chunk of a prompt, of any size and behind any length."""
+    """Name of the function that reads a chunk of a prompt, of any size and after any length."""
     return f"xla_backend_read_{model_identity}"
 
 

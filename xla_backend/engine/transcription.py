@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from xla_backend.checkpoints import audio
+from xla_backend.checkpoints.prompts import check_options
 from xla_backend.checkpoints.speech_input import (
     FALLBACK_TEMPERATURES,
     SpeechPrompt,
@@ -72,7 +73,7 @@ class Hearing:
         self._loop = loop
         self._may_begin = may_begin
         self._language = request.language
-        self._watch = Stopwatch("queue", request.arrival_time)
+        self._watch = Stopwatch("queue", stream.arrived)
 
     def steps(self) -> Generator[Awaited, Any, None]:
         """Runs the request; yields what it waits for, see `loop`."""
@@ -101,7 +102,7 @@ class Hearing:
         is_silent = _is_silent(samples, speech.rate)
         self._language = speech.language_code(self._language)
         options = fitting_options(request.options, speech, engine.context_length)
-        engine.check(options)
+        check_options(options, engine.tokenizer.rows, engine.info)
         # Beams do not follow the rules of timestamps.
         self._is_timed = request.has_times and options.num_beams == 1
         wanted = self._functions.speech_key(engine, options)

@@ -1,7 +1,6 @@
 """`FunctionBuilder`: makes the compiled functions of one model for cache keys.
 
-Knows how a key becomes compiled functions, from the store or by tracing and compiling. Must not
-know tokenizers, requests or other models.
+Knows how a key becomes compiled functions, from the store or by tracing and compiling.
 """
 
 from __future__ import annotations
@@ -75,6 +74,11 @@ class PoolFunctions:
 KeyFunctions = PaddedFunctions | PoolFunctions
 
 
+def blocks_of_row(context_length: int) -> int:
+    """The most blocks of KV memory that a row of the pool can have."""
+    return -(-(context_length + MAX_DRAFTS) // BLOCK)
+
+
 class FunctionBuilder:
     """Traces the functions of one model once, and compiles them for each key.
 
@@ -115,8 +119,9 @@ class FunctionBuilder:
                     tf.TensorSpec([None, 2], tf.int32),
                     tf.TensorSpec([None, self.blocks_of_row + 1], tf.int64),
                 ],
-                variables=decoder.model.variables,
+                variables={**decoder.model.variables, **pool.variables},
                 structure=0,
+                changes=pool.memory.variables,
             )
         self._decodes: dict[str, TracedFunction] = {}
         self._compiled_prefills: dict[int, Callable[..., Prefilled]] = {}
@@ -128,7 +133,7 @@ class FunctionBuilder:
     def blocks_of_row(self) -> int:
         """The most blocks of KV memory that a row of the pool can have."""
         assert self._pool is not None, "a pool needs a model that has one"
-        return -(-(self._pool.context_length + MAX_DRAFTS) // BLOCK)
+        return blocks_of_row(self._pool.context_length)
 
     def trace(self, key: CacheKey, rows: int = 1) -> tuple[float, bool]:
         """The first half of `build`, for work that is done in steps.
@@ -159,14 +164,14 @@ class FunctionBuilder:
             rows: of the pool, where the key is its.
         """
         # One key at a time: two would compete for the processor and the shared prefill.
-        with self._building, ThreadPoolExecutor(1) as beside:
+        with self._building, ThreadPoolExecutor(1) as executor:
             on_step("trace")
             start = time.perf_counter()
             is_restored = [self._compiler.trace(self._for_prompts(key))]
             of_prompts: Future[tuple[Any, bool]] = (
-                beside.submit(self._compile_reads, key)
+                executor.submit(self._compile_reads, key)
                 if key.is_pooled
-                else beside.submit(self._compile_prefill, key)
+                else executor.submit(self._compile_prefill, key)
             )
             decode = self._decode_for(key, rows)
             is_restored.append(self._compiler.trace(decode))
@@ -274,8 +279,9 @@ class FunctionBuilder:
                 tf.TensorSpec([rows, self.blocks_of_row + 1], tf.int64),
                 tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
             ],
-            variables=pool.model.variables,
+            variables={**pool.model.variables, **pool.variables},
             structure=Decoded(state, 0, 0),
+            changes=pool.memory.variables,
         )
 
     def _for_prompts(self, key: CacheKey) -> TracedFunction:

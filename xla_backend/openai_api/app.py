@@ -22,8 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from xla_backend import __version__
-from xla_backend.checkpoints.prompts import check_prompt
-from xla_backend.interface.decisions import Question
+from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.errors import BackendError
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import ModelInfo
@@ -39,6 +38,7 @@ from xla_backend.openai_api.completing import EVENTS, JSON, ClientLeft, Complete
 from xla_backend.openai_api.errors import describe, describe_fields, error_response
 from xla_backend.openai_api.host import Host, meant, public_name, without_paths
 from xla_backend.openai_api.outside import PATH
+from xla_backend.openai_api.protocols.decisions import DecideRequest, DecisionsRequest
 from xla_backend.openai_api.protocols.llama_cpp import add_llama_cpp
 from xla_backend.openai_api.protocols.messages import MessagesRequest, MessageWriter
 from xla_backend.openai_api.protocols.responses import (
@@ -47,7 +47,7 @@ from xla_backend.openai_api.protocols.responses import (
     ResponseWriter,
 )
 from xla_backend.openai_api.protocols.transcription import TranscriptionForm, saved
-from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, DecideRequest
+from xla_backend.openai_api.requests import ChatRequest, CompletionRequest
 from xla_backend.openai_api.writers import ChatWriter, CompletionWriter
 
 _LEFT = 499
@@ -96,11 +96,6 @@ _ELSEWHERE = {
     f"{PATH}/api/version": f"{PATH}/props",
 }
 """Ollama's addresses, and what is nearest to them."""
-_NO_DECISION_MODEL = (
-    "No model here was made for decisions. /v1/decide takes the same state and questions, and "
-    "answers them with any decoder-only model."
-)
-
 logger = logging.getLogger(__name__)
 
 
@@ -169,9 +164,7 @@ def create_api(host: Host) -> FastAPI:
     async def messages(body: MessagesRequest, request: Request) -> Response:
         """Anthropic's form of a chat; with `stream`, in server-sent events."""
         chat = body.chat()
-        token_ids = await completer.encoded_ahead(chat) if chat.stream else ()
-        writer = partial(MessageWriter, prompt_tokens=len(token_ids))
-        return await completer.complete(request, chat, writer, token_ids)
+        return await completer.complete(request, chat, MessageWriter)
 
     @api.post("/messages/count_tokens")
     async def count_tokens(body: MessagesRequest) -> dict[str, int]:
@@ -189,33 +182,42 @@ def create_api(host: Host) -> FastAPI:
         return await counted(body)
 
     async def counted(chat: ChatRequest) -> dict[str, int]:
-        info, [prompt] = completer.info(chat.model), chat.prompts()
-        host.check(info.name, prompt)
-        check_prompt(prompt, info)
-        tokenizer = await completer.tokenizer(info.name)
-        encode = partial(tokenizer.encode, tools=chat.listed_tools, template=chat.template)
-        return {"input_tokens": len(await asyncio.to_thread(encode, prompt))}
+        _, ids = await completer.encoded(chat)
+        return {"input_tokens": len(ids)}
 
     @api.post("/decide")
     async def decide(body: DecideRequest, request: Request) -> Response:
         """Tell how likely each allowed answer to some questions about a text is."""
-        model = completer.model(body.model, is_chat=True)
-        host.check(model, body.text)
-        asked = TextRequest(
-            model,
-            body.text,
-            cache_salt=salt(host, request, body.cache_salt),
-            in_chunks=False,
-            questions=Question.all_of(body.questions),
-        )
-        [result] = await completer.results(request, [partial(host.backend.submit, asked)])
-        answer = result.to_json() | {"model": completer.name(model), **body.ignored}
-        return JSONResponse(answer)
+        return await decided(body, request, completer.model(body.model, is_chat=True))
 
     @api.post("/systemone")
-    async def system_one() -> Response:
-        """Say that no model here was made for decisions."""
-        return error_response(501, _NO_DECISION_MODEL)
+    async def system_one(body: DecideRequest, request: Request) -> Response:
+        """The same, for clients that name a model of their maker: another one answers."""
+        model = completer.model(body.model, is_chat=True)
+        if model not in {info.name for info in host.models()}:
+            model = completer.model(None, is_chat=True)
+        return await decided(body, request, model)
+
+    @api.post("/decisions")
+    async def decisions(body: DecisionsRequest, request: Request) -> Response:
+        """The same in OpenAI's form."""
+        return await decided(body, request, completer.model(body.model, is_chat=True))
+
+    async def decided(
+        body: DecideRequest | DecisionsRequest, request: Request, model: str
+    ) -> Response:
+        text = body.text
+        host.check(model, text)
+        asked = TextRequest(
+            model,
+            text,
+            cache_salt=salt(host, request, body.cache_salt),
+            in_chunks=False,
+            questions=body.all_questions(),
+        )
+        [result] = await completer.results(request, [partial(host.backend.submit, asked)])
+        assert isinstance(result, Decisions)
+        return JSONResponse(body.answer(result, completer.name(model)))
 
     @api.post("/audio/transcriptions", response_model=Transcript, responses=_TEXT)
     async def transcriptions(
@@ -247,7 +249,8 @@ def create_api(host: Host) -> FastAPI:
     @api.exception_handler(RequestValidationError)
     async def wrong_fields(request: Request, error: RequestValidationError) -> Response:
         is_form = request.headers.get("content-type", "").startswith("multipart/")
-        return error_response(*describe_fields(error.errors(), is_form))
+        status, sentence, *rest = describe_fields(error.errors(), is_form)
+        return error_response(_unprocessable(request, status), sentence, *rest)
 
     @api.exception_handler(ValidationError)
     async def wrong_chat(request: Request, error: ValidationError) -> Response:
@@ -258,6 +261,7 @@ def create_api(host: Host) -> FastAPI:
     @api.exception_handler(BackendError)
     async def wrong_request(request: Request, error: BackendError) -> Response:
         status, sentence, *rest = describe(error)
+        status = _unprocessable(request, status)
         return error_response(status, without_paths(sentence, host.models()), *rest)
 
     @api.exception_handler(HTTPException)
@@ -313,6 +317,11 @@ def _model(info: ModelInfo, name: str, created: int) -> Model:
         activations=info.activations,
         sampling=info.sampling,
     )
+
+
+def _unprocessable(request: Request, status: int) -> int:
+    """The status of a wrong request, which is another one for clients of `/systemone`."""
+    return 422 if status == 400 and request.url.path.endswith("/systemone") else status
 
 
 def _nearest(path: str, known: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -21,12 +21,12 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
 from xla_backend import __version__
-from xla_backend.checkpoints.prompts import check_prompt, encode_prompt
+from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.backend import AnyStream, Chunk, Result
 from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import GenerationResult, ModelInfo
 from xla_backend.openai_api.errors import describe, error_object
 from xla_backend.openai_api.host import Host, meant, public_name, without_paths
@@ -93,7 +93,6 @@ class Completer:
         request: Request,
         body: Generation,
         writer: Callable[..., Writer],
-        token_ids: tuple[int, ...] = (),
     ) -> Response:
         """The answer to a request; with `stream`, in server-sent events.
 
@@ -101,46 +100,50 @@ class Completer:
             request: the HTTP request.
             body: its contents.
             writer: makes the answer's writer from `body` and `facts`.
-            token_ids: of the only prompt, if it has been tokenized.
         """
         host = self.host
         await body.check_grammar()
         model = self.model(body.model, isinstance(body, ChatRequest))
         body.model = self.name(model)
+        if body.needs_tokenizer:
+            await asyncio.to_thread(body.resolve, await self._loaded_tokenizer(request, body))
+        tools: tuple[dict[str, Any], ...] = ()
+        template: Mapping[str, Any] = {}
         if isinstance(body, ChatRequest) and (body.listed_tools or body.template):
             tokenizer = await self._loaded_tokenizer(request, body)
             if body.listed_tools:
                 await asyncio.to_thread(lambda: body.call_as(tokenizer.tool_format))
-            token_ids = token_ids or await self.encoded_ahead(body)
+            tools, template = tuple(body.listed_tools), body.template
         info = next((info for info in host.models() if info.name == model), None)
         asked = body.runs(host.new_tokens, info.sampling if info else {})
         for prompt, options in asked:
             host.check(model, prompt, options)
-            if info is not None:
-                check_prompt(prompt, info)  # or it would be refused only at its turn
         logprobs = getattr(body, "logprobs", None)
         has_logprobs = logprobs is not None and logprobs is not False
-        opens = [
-            partial(
-                host.backend.submit,
+        counts = body.stream_options is not None and body.stream_options.continuous_usage_stats
+        prepared = [
+            await self._prepared(
                 TextRequest(
                     model,
                     prompt,
                     options,
                     exact_key=bool(body.exact_key),
                     cache_salt=salt(host, request, body.cache_salt),
+                    tools=tools,
+                    template=template,
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
-                    with_tokens=bool(body.stream) and has_logprobs,
+                    with_tokens=bool(body.stream) and (has_logprobs or counts),
                     with_progress=bool(body.stream and body.return_progress),
-                    token_ids=token_ids,
-                ),
+                )
             )
             for prompt, options in asked
         ]
+        opens = [partial(host.backend.submit, each) for each in prepared]
+        prompt_tokens = sum(len(each.token_ids) for each in prepared if isinstance(each, Prepared))
 
         async def write() -> Writer:
             fingerprint, tokenizer = await self._known(model)
-            return writer(body, facts=Facts(fingerprint, tokenizer, asked))
+            return writer(body, facts=Facts(fingerprint, tokenizer, asked, prompt_tokens))
 
         if not body.stream:
             results = await self.results(request, opens)
@@ -180,37 +183,43 @@ class Completer:
         finally:
             runs.leave()
 
-    async def encoded_ahead(self, chat: ChatRequest) -> tuple[int, ...]:
-        """The tokens of a chat with tools or template variables, or if their number is sent first.
-
-        Empty if the model is not loaded yet: then the engine tokenizes.
+    async def _prepared(self, request: TextRequest) -> Prepared | TextRequest:
+        """The request with its tokens; as it is if its model is not loaded: the engine prepares it.
 
         Raises:
-            InvalidRequest: the messages are wrong, or too long.
+            InvalidRequest: the prompt or an option is wrong.
         """
-        [prompt] = chat.prompts()
         try:
-            info = self.info(chat.model)
-            self.host.check(info.name, prompt)
-            tokenizer = await self.tokenizer(info.name)
+            return await asyncio.to_thread(self.host.backend.prepare, request)
         except ModelUnavailable:
-            return ()
-        encode = partial(encode_prompt, tools=chat.listed_tools, template=chat.template)
-        return tuple(await asyncio.to_thread(encode, tokenizer, prompt, info))
+            return request
 
-    async def _loaded_tokenizer(self, request: Request, chat: ChatRequest) -> Tokenizer:
-        """The tokenizer of a chat's model, which is loaded first if it is not downloaded yet.
+    async def encoded(self, chat: ChatRequest) -> tuple[Tokenizer, list[int]]:
+        """A chat's tokens, and the tokenizer.
+
+        Raises:
+            InvalidRequest: the messages are wrong.
+        """
+        info, [prompt] = self.info(chat.model), chat.prompts()
+        self.host.check(info.name, prompt)
+        check_prompt(prompt, info)
+        tokenizer = await self.tokenizer(info.name)
+        encode = partial(tokenizer.encode, tools=chat.listed_tools, template=chat.template)
+        return tokenizer, await asyncio.to_thread(encode, prompt)
+
+    async def _loaded_tokenizer(self, request: Request, body: Generation) -> Tokenizer:
+        """The tokenizer of a request's model, which is loaded first if it is not downloaded yet.
 
         Raises:
             ModelUnavailable: the model is not offered.
         """
-        model = self.info(chat.model).name
+        model = self.info(body.model).name
         try:
             return await self.tokenizer(model)
         except ModelUnavailable:
             host, options = self.host, GenerationOptions(max_new_tokens=1)
             host.check(model, "a", options)
-            asked = TextRequest(model, "a", options, cache_salt="v1", in_chunks=False)
+            asked = TextRequest(model, "a", options, in_chunks=False)
             await self.results(request, [partial(host.backend.submit, asked)])
             return await self.tokenizer(model)
 

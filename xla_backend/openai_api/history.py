@@ -58,6 +58,8 @@ def _part(part: Any, is_newest: bool) -> str:
     if isinstance(inner, str | list):
         titles = [part[name] for name in _TITLES if isinstance(part.get(name), str)]
         return "\n".join([*titles, text_of(inner, is_newest)])
+    if kind == "input_json":
+        return json.dumps(part.get("data"), ensure_ascii=False)
     if is_newest and kind != "tool_reference":
         raise NotSupported(
             "messages", f"Content of the type {str(kind)[:40]!r} is not supported: send only text."

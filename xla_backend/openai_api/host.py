@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from xla_backend.interface.backend import AnyStream
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
-    from xla_backend.interface.requests import SpeechRequest, TextRequest
+    from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
     from xla_backend.interface.results import (
         GenerationResult,
         ModelInfo,
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 class Answering(Protocol):
     """What the API needs from an engine; a part of `ServedBackend`."""
 
-    def submit(self, request: TextRequest) -> AnyStream[str, GenerationResult]:
+    def prepare(self, request: TextRequest) -> Prepared:
+        """Checks and encodes a text request; a Hub model must be loaded."""
+
+    def submit(self, request: TextRequest | Prepared) -> AnyStream[str, GenerationResult]:
         """Starts a text request."""
 
     def submit_speech(self, request: SpeechRequest) -> AnyStream[TranscribedWindow, Transcription]:

@@ -22,7 +22,7 @@ PATH = "/v1"
 """The path of the API."""
 _WITHOUT_V1 = re.compile(
     r"/((models|responses)(/.*)?|(chat/)?completions(/input_tokens)?|messages(/count_tokens)?|"
-    r"embeddings?|rerank|decide|systemone|completion|infill|apply-template|"
+    r"embeddings?|rerank|decide|decisions|systemone|completion|infill|apply-template|"
     r"api/(chat|generate|tags|ps|show|version|embed|embeddings)|"
     r"tokenize|detokenize|props|slots|health|docs|openapi\.json)"
 )

@@ -19,7 +19,7 @@ from xla_backend.baselines.comparison import (
     BaselineComparison,
     BaselineProgress,
 )
-from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.interface.results import KeyHistory
 
@@ -41,7 +41,7 @@ class ModelSize:
         """Of a model whose files are here."""
         config = files.config
         layers, width = config.num_hidden_layers, config.hidden_size
-        is_rotary = config.model_type in rotary_form.MODEL_TYPES
+        is_rotary = config.model_type in DECODERS
         return cls(model, layers, width * (config.vocab_size + 12.0 * layers * width), is_rotary)
 
 
@@ -80,7 +80,7 @@ class Durations:
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, Baseline], _Way] = {}  # measured over stated
 
-    def keep(self, comparison: BaselineComparison, size: ModelSize) -> None:
+    def record(self, comparison: BaselineComparison, size: ModelSize) -> None:
         """Records what the methods of a comparison took."""
         for way, result in comparison.results.items():
             before = stated(way, size, comparison.options)
@@ -158,9 +158,9 @@ class Durations:
     def _way(
         self, way: Baseline, size: ModelSize, options: GenerationOptions, slowness: float
     ) -> _Way:
-        said = stated(way, size, options)
+        measured_s = stated(way, size, options)
         ratio = self._ratios.get((size.model, way), _Way(slowness, slowness))
-        return _Way(said.once_s * ratio.once_s, said.call_s * ratio.call_s)
+        return _Way(measured_s.once_s * ratio.once_s, measured_s.call_s * ratio.call_s)
 
 
 def at_most(expected_s: float) -> float:

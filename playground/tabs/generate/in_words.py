@@ -31,7 +31,8 @@ def latency(result: GenerationResult) -> str:
         return f"{first}; {seconds(result.timing.trace_s + result.timing.compile_s)} {made}."
     made_at = result.first_call.made_at
     when = f" on {datetime.fromtimestamp(made_at, UTC):%-d %b %Y}" if made_at else ""
-    return f"{first}; the first call of this shape took {seconds(result.first_call.total_s)}{when}."
+    once = "restoring" if result.first_call.outcome is CacheOutcome.DISK else "compiling"
+    return f"{first}; {once} this shape took {seconds(result.first_call.once_s)}{when}."
 
 
 def quote(result: GenerationResult, about: str) -> h.Node:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xla_backend import BucketRules, GenerationOptions, ModelInfo, Prompt
-from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, HUB_MODELS
 from xla_backend.interface.prompt import begun_text, last_text, system_text
 
@@ -44,7 +44,7 @@ def transformers_code(request: CodeRequest) -> str:
 
     Its versions are those of the baseline; a test compares.
     """
-    if request.model.model_type in rotary_form.MODEL_TYPES:
+    if request.model.model_type in DECODERS:
         return (
             "# The guide's code needs a TensorFlow class of Transformers. It is not offered for\n"
             f"# a {request.model.model_type} model: see the code for this library."
@@ -101,17 +101,17 @@ def library_code(request: CodeRequest) -> str:
     name, source = request.model.name, request.model.source
     is_known = source != "hub" or name in HUB_MODELS
     values = _changed(request.options)
-    prompt, asks = _quoted(last_text(request.prompt)), ""
+    prompt, extra = _quoted(last_text(request.prompt)), ""
     if _is_question(request.prompt):
         system = system_text(request.prompt)
         prompt = f"question({', '.join([prompt, *([_quoted(system)] if system else [])])})"
-        asks = ", question"
+        extra = ", question"
     elif isinstance(request.prompt, tuple):
         lines = (
             f"        Message({_quoted(m.role)}, {_quoted(m.content)}),\n" for m in request.prompt
         )
-        prompt, asks = f"(\n{''.join(lines)}    )", ", Message"
-    imports = [f"from xla_backend import Backend, GenerationOptions{asks}"]
+        prompt, extra = f"(\n{''.join(lines)}    )", ", Message"
+    imports = [f"from xla_backend import Backend, GenerationOptions{extra}"]
     registry = ""
     if not is_known:
         imports.append("from xla_backend.checkpoints.models import Registry")

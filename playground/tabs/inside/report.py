@@ -15,10 +15,10 @@ from playground.context import machine
 from playground.tabs.inside.texts_route import assembly_address
 from playground.ui import charts, quantities, report_parts
 from playground.ui.charts import Bar
-from playground.ui.families import model_name
 from playground.ui.markup import clean, remarks, rendered
 from playground.ui.tables import sheet
 from playground.ui.theme import css_variables, style_sheets
+from playground.ui.wording import model_name
 from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
 from xla_backend.inspection.measurement import Measurement
@@ -297,12 +297,12 @@ def _kernels(inside: FunctionInside, measured: Measurement | None, has_links: bo
             )
         )
     title = "The kernels that waste most time" if measured else "The largest kernels of a token"
-    said = (
+    sentence = (
         "Wasted: the time beyond what their FLOPs and bytes need at this machine’s limits."
         if measured
         else "Measure a token to see their times, and which of them waste time."
     )
-    return h.section("#inside_largest")[h.h3[title], sheet(names, rows), remarks(said)]
+    return h.section("#inside_largest")[h.h3[title], sheet(names, rows), remarks(sentence)]
 
 
 def _range(layers: Sequence[int]) -> str:

@@ -2,8 +2,7 @@
 
 Knows their checkpoints, their relative positions, and the embeddings and head around the stacks.
 `padded_length` is the length of the encoder's input with its padding, which is on the right and
-masked. The decoder prompt is the start token. Must not know how tokens are selected. Axes: see
-`blocks`.
+masked. The decoder prompt is the start token. Axes: see `blocks`.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import MASKED, FeedForward, KeysValues, Norm, WeightReader
 from xla_backend.model.families.model import Prefilled
 from xla_backend.model.families.stacks import (
-    Context,
     DecoderLayer,
     DecoderStack,
     EncoderLayer,
     EncoderStack,
+    StackContext,
 )
 
 
@@ -129,7 +128,7 @@ class EncoderDecoder:
         self,
         token_ids: tf.Tensor,
         index: tf.Tensor,
-        context: Context,
+        context: StackContext,
         kv_cache: list[KeysValues],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:

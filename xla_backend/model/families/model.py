@@ -1,6 +1,6 @@
 """`Model`: the interface of every family to the decoding loop.
 
-Knows the shapes of arguments and results. Must not know any architecture. Axes: see `blocks`.
+Knows the shapes of arguments and results. Axes: see `blocks`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from xla_backend.kernels.graph.kv_operations import Addresses
+from xla_backend.kernels.xla.kv_pages import Pages
 from xla_backend.model.families.blocks import KeysValues
+
+Memory = Addresses | Pages
+"""The KV memory of a call's rows: for machine code of our own, or for XLA alone."""
 
 
 class Prefilled(NamedTuple):
@@ -90,7 +95,7 @@ class PooledModel(Model, Protocol):
     """A decoder-only model that runs any tokens of any rows in one call, over blocks of KV memory.
 
     So one compiled function serves every length of prompt and text: the next tokens of several
-    rows, a chunk of one row's prompt, or a token and drafts behind it.
+    rows, a chunk of one row's prompt, or a token and the drafts after it.
 
     Attributes:
         layer_bytes: what each layer takes of a block of KV memory.
@@ -103,13 +108,13 @@ class PooledModel(Model, Protocol):
     @property
     def row_bytes(self) -> int: ...
 
-    def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+    def run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Runs tokens, and writes their keys and values into their rows' blocks.
 
         Args:
             token_ids: `[T]` int32.
             places: `[T, 2]` int32, the row and the position of each; see `kv_operations.attend`.
-            blocks: `[R, M]` int64, the addresses of each row's blocks, and last of its state.
+            memory: of the rows.
 
         Returns:
             The last hidden state of each, `[T, E]`.

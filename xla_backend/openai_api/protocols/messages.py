@@ -105,14 +105,14 @@ class MessageWriter(Writer):
 
     done = ""
 
-    def __init__(self, chat: ChatRequest, facts: Facts, prompt_tokens: int = 0) -> None:
-        """`chat` is the equivalent chat; only streams need `prompt_tokens`."""
+    def __init__(self, chat: ChatRequest, facts: Facts) -> None:
+        """`chat` is the equivalent chat."""
         super().__init__()
         self._chat = chat
         self._reader = chat.reader()
         self._blocks = 0
         self._open = ""  # the type of the open block; empty without one
-        self._prompt_tokens = prompt_tokens
+        self._prompt_tokens = facts.prompt_tokens
         self._id = f"msg_{uuid.uuid4().hex}"
 
     def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:

@@ -165,9 +165,11 @@ def _clock(seconds: float, mark: str) -> str:
 
 @contextmanager
 def saved(upload: UploadFile) -> Iterator[str]:
-    """Writes the upload to a temporary file for the engine's process; yields its path."""
-    suffix = re.sub(r"[^\w.]", "", Path(upload.filename or "").suffix)[:10]
-    with tempfile.NamedTemporaryFile(suffix=suffix) as file:
-        shutil.copyfileobj(upload.file, file)
-        file.flush()
-        yield file.name
+    """Writes the upload to a temporary file for the engine's process; yields its path, which has
+    the upload's name for errors."""
+    name = re.sub(r"[^\w. -]", "_", Path(upload.filename or "").name)[-60:].strip(". ")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name or "recording")
+        with path.open("wb") as file:
+            shutil.copyfileobj(upload.file, file)
+        yield str(path)

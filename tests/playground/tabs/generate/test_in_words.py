@@ -14,10 +14,10 @@ from xla_backend import CacheOutcome, FirstCall
 def test_a_cached_call_names_what_the_first_one_took_and_when() -> None:
     assert latency(result(prompt_tokens=480, cached_tokens=412)) == (
         "First token after 22 ms (412 of 480 prompt tokens were cached), then 25 tokens/s; "
-        "the first call of this shape took 3.20 s on 24 Nov 2025."
+        "compiling this shape took 3.00 s on 24 Nov 2025."
     )
     unknown = FirstCall(CacheOutcome.MISS, 1.0, 2.0, 0.2)
-    assert latency(result(first_call=unknown)).endswith("the first call of this shape took 3.20 s.")
+    assert latency(result(first_call=unknown)).endswith("compiling this shape took 3.00 s.")
 
 
 @pytest.mark.parametrize(
