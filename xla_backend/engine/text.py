@@ -129,8 +129,11 @@ class Text:
         self._decoder = AnswerDecoder(engine.tokenizer, shown, prompt_ids, self._may_think)
         if (grammar := request.options.grammar) is not None:
             grammar = grammars.behind(grammar, self._decoder.before)
-            # Its tables are computed beside the loop.
-            self._grammar = yield AwaitResult(engine.grammars.get(grammar))
+            made = engine.grammars.get(grammar)
+            try:
+                self._grammar = yield AwaitResult(made)
+            finally:
+                made.cancel()  # a stopped request needs it no more
         self._stops = StopStrings(request.options.stop, request.options.include_stop_str_in_output)
         watch.enter("queue")
         choice = self._functions.choose(engine, wanted, request.exact_key)
