@@ -16,13 +16,14 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from playground.flags import flags_from
 from xla_backend import BackendError
-from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
+from xla_backend.checkpoints.architectures.positions import CONTEXT_VARIABLE
+from xla_backend.compilation import device
 
 if TYPE_CHECKING:
     from playground.server.metrics import Metrics
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             metrics = Metrics()
         if flags.max_context:
             os.environ[CONTEXT_VARIABLE] = flags.max_context  # also for the engine's process
+        if flags.device:
+            os.environ[device.VARIABLE] = flags.device
         added = added_models(flags)
         backend = start_engine(flags, opened_logs(flags, metrics), added)
         serve(backend, flags, metrics, added)
@@ -71,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except Exception as error:  # also of libraries: the reader wants one sentence
-        where = f"{flags.host}:{flags.port}"
+        where = f"{in_address(flags.host)}:{flags.port}"
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         print(f"The page cannot be served at {where}: {reason}", file=sys.stderr)
         return 1
@@ -114,6 +117,12 @@ def reach_directly(host: str) -> None:
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
 
 
+def in_address(host: str) -> str:
+    """A host as it stands in a URL; that of this machine for all of its addresses."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{host}]" if ":" in host else host
+
+
 def check_port(host: str, port: int) -> None:
     """Checks that the page can listen there, before anything slow starts.
 
@@ -130,36 +139,36 @@ def check_port(host: str, port: int) -> None:
 
 def opened_logs(
     flags: argparse.Namespace, metrics: Metrics | None
-) -> list[Callable[[FinishedRequest], None]]:
-    """What is called with each request that has ended: logs, in a file or on stdout ("-"), and
-    metrics.
+) -> dict[str, Callable[[FinishedRequest], None]]:
+    """What is called with each request that has ended, by name: logs, in a file or on stdout ("-"),
+    and metrics.
 
     Raises:
         OSError: a file cannot be written.
     """
     from xla_backend.process.request_log import RequestLog, TraceLog
 
-    watchers: list[Callable[[FinishedRequest], None]] = []
+    watchers: dict[str, Callable[[FinishedRequest], None]] = {}
     if path := flags.log_requests:
         log = sys.stdout if path == "-" else Path(path).open("a", encoding="utf-8")  # noqa: SIM115
-        watchers.append(RequestLog(log).write)
-    if flags.trace_file:
-        watchers.append(TraceLog(Path(flags.trace_file)).write)
+        watchers[f"The request log {path}"] = RequestLog(log).write
+    if path := flags.trace_file:
+        watchers[f"The trace {path}"] = TraceLog(Path(path)).write
     if metrics:
-        watchers.append(metrics.observe)
+        watchers["/metrics"] = metrics.observe
     return watchers
 
 
 def start_engine(
     flags: argparse.Namespace,
-    watchers: Sequence[Callable[[FinishedRequest], None]],
+    watchers: Mapping[str, Callable[[FinishedRequest], None]],
     added: AddedModels | None,
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
     Args:
         flags: visitors can name no other folders than those in `flags.models`.
-        watchers: called with each request that has ended.
+        watchers: called with each request that has ended, by name.
         added: further models.
 
     Raises:
@@ -169,12 +178,9 @@ def start_engine(
     from xla_backend.checkpoints.models import first_model, folder_info, open_registry
     from xla_backend.process.backend_process import BackendProcess
     from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT, DEFAULT_PREFIX_STORE
+    from xla_backend.process.request_log import Watchers
 
-    def tell(finished: FinishedRequest) -> None:
-        for watcher in watchers:
-            watcher(finished)
-
-    registry = open_registry(flags.models, added, flags.weights, flags.activations)
+    registry = open_registry(flags.models, added, flags.weights, flags.activations, flags.kernels)
     for name in flags.models:
         registry.check(name)
     first = first_model(flags.models)
@@ -187,7 +193,7 @@ def start_engine(
         memory_limit=flags.memory_limit or DEFAULT_LIMIT,
         kv_memory=flags.kv_memory or DEFAULT_KV_MEMORY,
         prefix_store=flags.prefix_store or DEFAULT_PREFIX_STORE,
-        on_request=tell if watchers else None,
+        on_request=Watchers(watchers) if watchers else None,
     )
 
 
@@ -228,7 +234,8 @@ def serve(
     )
     try:
         app.launch(
-            server_name=flags.host,
+            # In brackets, Gradio also finds its own page.
+            server_name=f"[{flags.host}]" if ":" in flags.host else flags.host,
             server_port=flags.port,
             share=flags.share,
             prevent_thread_lock=True,
@@ -238,10 +245,10 @@ def serve(
                 app, flags.password, flags.on_spaces, flags.cors, metrics, flags.hosts
             ),
         )
-        shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
-        print(f"The page is at http://{shown_host}:{flags.port}", flush=True)
+        print(f"The page is at http://{in_address(flags.host)}:{flags.port}", flush=True)
         if app.share_url:
             print(f"and, for three days at most, at {app.share_url}", flush=True)
+        backend.read_ahead()
         threading.Event().wait()
     finally:
         backend.close()  # first: it answers waiting requests, whose connections then close

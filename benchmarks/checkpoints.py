@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gguf import (
     GGMLQuantizationType,
     GGUFReader,
     GGUFWriter,
+    LlamaFileType,
     dequantize,
     get_tensor_name_map,
     quantize,
@@ -30,7 +32,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, GPT2Config, GPT2TokenizerFast, PretrainedConfig
 
 from benchmarks.harness import ROOT, WORK, MeasureFailed
-from xla_backend.checkpoints import rotary_form, tokenization
+from xla_backend.checkpoints import tokenization
+from xla_backend.checkpoints.architectures.forms import AttentionForm, DecoderForm
+from xla_backend.checkpoints.architectures.table import ARCHITECTURES, describe
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
 from xla_backend.checkpoints.weights import read_weights
 
@@ -178,16 +182,15 @@ def folder(model: str) -> Path:
     """A checkpoint's folder: one of `SIZES`, also with `-Q4_K` or another of `_SCALES` behind it as
     a GGUF file of random blocks, "124m", the packaged model, a bundled one, or a file's.
 
-    A GGUF file given by its path is in `gguf/` under what follows the last hyphen of its name.
+    A GGUF file given by its path is in `gguf/` under its format (`format_of_file`).
 
     Raises:
         MeasureFailed: there is no such file or model.
     """
     size, kind = _split(model)
     if model.endswith(".gguf"):
-        if not Path(model).exists():
-            raise MeasureFailed(f"there is no file {model}")
-        link = WORK / size / "gguf" / f"{kind}.gguf"
+        size = Path(model).stem
+        link = WORK / size / "gguf" / f"{format_of_file(model)}.gguf"
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(Path(model).resolve())
@@ -218,10 +221,33 @@ def folder(model: str) -> Path:
     return made
 
 
+def format_of_file(model: str) -> str:
+    """What most numbers of a GGUF file are: what it says, `Q4_K_M`, or else its largest tensors'.
+
+    Raises:
+        MeasureFailed: there is no such file, or it is none.
+    """
+    if not Path(model).exists():
+        raise MeasureFailed(f"there is no file {model}")
+    try:
+        reader = GGUFReader(model)
+    except (ValueError, IndexError) as error:
+        raise MeasureFailed(f"{model} is no GGUF file: {error}") from error
+    if field := reader.get_field("general.file_type"):
+        return LlamaFileType(field.contents()).name.split("_", 1)[1]
+    numbers: Counter[str] = Counter()
+    for tensor in reader.tensors:
+        numbers[tensor.tensor_type.name] += tensor.n_elements
+    return numbers.most_common(1)[0][0]
+
+
 def gguf_file(model: str, weights: str) -> Path | None:
     """The GGUF file of a model whose weights are like that, "auto" for what it comes as."""
     if weights == "auto":
-        weights = "Q4_1" if model == PACKAGED_MODEL else _split(model)[1]
+        if model.endswith(".gguf"):
+            weights = format_of_file(model)
+        else:
+            weights = "Q4_1" if model == PACKAGED_MODEL else _split(model)[1]
     file = folder(model) / "gguf" / f"{weights}.gguf"
     return file if file.exists() else None
 
@@ -241,8 +267,8 @@ def share_read(model: str) -> float:
     if size not in SIZES:
         return 1.0
     config, needed, total = _config(size), 0.0, 0.0
-    form = rotary_form.describe(config)
-    for name, shape in rotary_form.shapes(config):
+    form = describe(config)
+    for name, shape in ARCHITECTURES[config.model_type].shapes(config):
         total += (numbers := float(np.prod(shape)))
         if "embed_tokens" in name and not (form.is_tied and "per_layer" not in name):
             continue
@@ -268,8 +294,8 @@ def packaged_file() -> Path:
 
 def _split(model: str) -> tuple[str, str]:
     """The size and the kind of blocks of a model's name, "" for none."""
-    size, _, kind = Path(model).name.removesuffix(".gguf").rpartition("-")
-    return (size, kind) if kind in _SCALES or model.endswith(".gguf") else (model, "")
+    size, _, kind = model.rpartition("-")
+    return (size, kind) if kind in _SCALES else (model, "")
 
 
 def _config(size: str) -> PretrainedConfig:
@@ -290,7 +316,7 @@ def _sized(model: str, made: Path) -> dict[str, np.ndarray]:
     draw = np.random.default_rng(0)
     return {
         name: (0.02 * draw.standard_normal(shape, np.float32)).astype(np.float16)
-        for name, shape in rotary_form.shapes(config)
+        for name, shape in ARCHITECTURES[config.model_type].shapes(config)
     }
 
 
@@ -300,7 +326,7 @@ _ARCHITECTURES = {"gemma4_text": "GEMMA4", "qwen3_5_text": "QWEN35", "qwen3_moe"
 
 def _write_blocks(config: Any, kind: GGMLQuantizationType, path: Path) -> None:
     """A configuration as a GGUF file, its matrices in random blocks."""
-    form = rotary_form.describe(config)
+    form = describe(config)
     architecture = MODEL_ARCH[_ARCHITECTURES.get(config.model_type, config.model_type.upper())]
     writer = GGUFWriter(path, MODEL_ARCH_NAMES[architecture])
     writer.add_context_length(config.max_position_embeddings)
@@ -340,12 +366,12 @@ def _write_blocks(config: Any, kind: GGMLQuantizationType, path: Path) -> None:
     writer.close()
 
 
-def _add_layers(writer: GGUFWriter, config: Any, form: rotary_form.RotaryForm) -> None:
+def _add_layers(writer: GGUFWriter, config: Any, form: DecoderForm) -> None:
     """What a file says of layers, as llama.cpp's converter of each architecture does."""
     rope = config.rope_parameters
     writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
     mixers = [layer.mixer for layer in form.layers]
-    attend = [mixer for mixer in mixers if isinstance(mixer, rotary_form.Attention)]
+    attend = [mixer for mixer in mixers if isinstance(mixer, AttentionForm)]
     inner, head_size = [layer.feed_forward.inner for layer in form.layers], attend[-1].head_size
     kv_heads = [getattr(mixer, "kv_heads", 0) for mixer in mixers]
     writer.add_feed_forward_length(inner if len({*inner}) > 1 else inner[0])
@@ -391,7 +417,7 @@ def _stored_shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The tensors of a GGUF file, by Transformers' names: fused ones, and experts as a stack."""
     found: dict[str, tuple[int, ...]] = {}
     fused = _FUSED.get(config.model_type, {})
-    for name, shape in rotary_form.shapes(config):
+    for name, shape in ARCHITECTURES[config.model_type].shapes(config):
         part = name.split(".")[-2]
         if part in fused:
             into = name.replace(part, fused[part])

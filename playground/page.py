@@ -46,7 +46,7 @@ MAX_FILE_SIZE = "200mb"
 """Enough for ten minutes of 48 kHz stereo with 24 bits, the longest recording."""
 SESSIONS_KEPT = 500
 """Open pages whose state the server keeps. Gradio copies the page's settings for each."""
-_SCRIPTS = ("views.js", "kept.js", "page.js", "request.js", "chats.js")
+_SCRIPTS = ("copy.js", "views.js", "kept.js", "page.js", "request.js", "chats.js", "quote.js")
 # An update in Gradio's own form.
 _SHOW_MODE = "() => ({__type__: 'update', selected: showPlace()})"
 
@@ -82,6 +82,7 @@ def create_app(
         line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
+                html(header.skip_link(), "skip", scale=0, min_width=0)
                 html(h.h1[TITLE], scale=0, min_width=200)
                 status = html("", "status")
                 html(header.controls(), "help", scale=0, min_width=40)

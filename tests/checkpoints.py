@@ -20,6 +20,19 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from tests.decoder_forms import (
+    BIASED,
+    DEFAULTS,
+    DELTAS,
+    NAMES,
+    NORMED_AS_ONE,
+    NORMED_HEADS,
+    OFFSET_NORMS,
+    ONLY_POST_NORMS,
+    POST_NORMS,
+    WITH_EXPERTS,
+)
+
 TEXT = """Once upon a time there was a little fox who lived near the river. Every morning the fox
 ran down the hill to look for her friend, the old grey owl. "Good morning," said the
 fox. "What shall we do today?" The owl blinked and thought for a long while. "We shall
@@ -475,24 +488,20 @@ def rotary(
             "bos_token_id": end,
             "eos_token_id": end,
             "pad_token_id": end,
-            **_DEFAULTS.get(model_type, {}),
+            **DEFAULTS.get(model_type, {}),
             **config,
         },
     )
     if model_type == "qwen3_5_moe_text":  # all layers have experts
         del settings.intermediate_size
     width, size = settings.hidden_size, _head_size(settings, 0)
-    names = _LFM3_NAMES if model_type == "lfm3" else {}
-    if model_type in ("lfm2", "lfm2_moe"):
-        names = _LFM2_NAMES
-    if model_type == "falcon_h1":
-        names = _FALCON_NAMES
+    names = NAMES.get(model_type, {})
     is_gemma = model_type.startswith("gemma")
     draw = _Draw(seed)
 
     def norm(size: int) -> np.ndarray:
         # Some multiply by 1 + weight.
-        is_offset = model_type in ("gemma2", "gemma3_text", *_DELTAS)
+        is_offset = model_type in OFFSET_NORMS
         return draw.scale(size, mean=0.0 if is_offset else 1.0)
 
     # Gemma and Granite multiply embeddings before the first layer.
@@ -512,9 +521,9 @@ def rotary(
         tensors["model.per_layer_projection_norm.weight"] = norm(inputs)
     norms = ["input_layernorm", "post_attention_layernorm"]
     norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"] * (
-        is_gemma or model_type == "lfm3"
+        model_type in POST_NORMS
     )
-    if model_type in ("olmo2", "olmo3"):
+    if model_type in ONLY_POST_NORMS:
         norms = ["post_attention_layernorm", "post_feedforward_layernorm"]
     for layer in range(settings.num_hidden_layers):
         block = f"model.layers.{layer}."
@@ -561,9 +570,9 @@ def rotary(
             values = draw.scale(settings.linear_value_head_dim)
             tensors[f"{block}linear_attn.norm.weight"] = values
         heads = settings.num_attention_heads, settings.num_key_value_heads
-        if model_type in _NORMED_HEADS:
+        if model_type in NORMED_HEADS:
             heads = 1, 1
-        elif not model_type.startswith("olmo"):
+        elif model_type not in NORMED_AS_ONE:
             continue
         if not any(".self_attn." in name for name in tensors if name.startswith(block)):
             continue
@@ -585,12 +594,6 @@ def rotary(
     return folder
 
 
-_DELTAS = ("qwen3_5_text", "qwen3_5_moe_text")
-_WITH_EXPERTS = (
-    *("qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "granitemoehybrid"),
-    *("lfm2_moe", "gpt_oss", "qwen3_5_moe_text"),
-)
-_NORMED_HEADS = (*("qwen3", "gemma3_text", "qwen3_moe", "lfm2", "lfm2_moe", "lfm3", *_DELTAS),)
 _VISION = {
     "hidden_size": 16,
     "intermediate_size": 16,
@@ -601,89 +604,8 @@ _VISION = {
 }
 
 
-_DELTA_DEFAULTS = {
-    "layer_types": ["linear_attention", "full_attention"],
-    "head_dim": 16,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 16,
-    "linear_value_head_dim": 16,
-}
-_QWEN_EXPERTS = {
-    "num_experts": 6,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 24,
-    "shared_expert_intermediate_size": 32,
-}
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    **{
-        name: {"num_local_experts": 6, "num_experts_per_tok": 2}
-        for name in ("qwen3_moe", "olmoe", "granitemoe", "gpt_oss")
-    },
-    "granitemoeshared": {
-        "num_local_experts": 6,
-        "num_experts_per_tok": 2,
-        "shared_intermediate_size": 32,
-    },
-    "qwen2_moe": _QWEN_EXPERTS,
-    "falcon_h1": {"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_n_groups": 2, "mamba_d_state": 12},
-    "granitemoehybrid": {
-        "layer_types": ["attention", "attention"],
-        "position_embedding_type": "rope",
-        "num_local_experts": 0,
-        "shared_intermediate_size": 80,
-        "mamba_n_heads": 4,
-    },
-    "lfm2": {
-        "layer_types": ["conv", "full_attention"],
-        "block_auto_adjust_ff_dim": False,
-        "tie_word_embeddings": False,
-    },
-    "lfm2_moe": {
-        "layer_types": ["conv", "full_attention"],
-        "num_dense_layers": 1,
-        "num_experts": 6,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 24,
-    },
-    "lfm3": {"layer_types": ["conv", "full_attention"]},
-    "qwen3_5_text": _DELTA_DEFAULTS,
-    "qwen3_5_moe_text": _DELTA_DEFAULTS | _QWEN_EXPERTS,
-    "gemma4_text": {
-        "vocab_size_per_layer_input": 400,
-        "hidden_size_per_layer_input": 8,
-        "global_head_dim": 12,
-        "layer_types": ["full_attention", "full_attention"],
-    },
-}
-"""What small models of an architecture have, where nothing else is said."""
-
 _DELTA_LAYERS = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
 _LFM3_LAYERS = ["conv", "conv", "sliding_attention", "full_attention"]
-_LFM_NAMES = {
-    "norm": "embedding_norm",
-    "input_layernorm": "operator_norm",
-    "mlp": "feed_forward",
-    "gate_proj": "w1",
-    "up_proj": "w3",
-    "down_proj": "w2",
-}
-_LFM2_NAMES = _LFM_NAMES | {
-    "post_attention_layernorm": "ffn_norm",
-    "q_norm": "q_layernorm",
-    "k_norm": "k_layernorm",
-    "self_attn.o_proj": "self_attn.out_proj",
-}
-_FALCON_NAMES = {
-    "norm": "final_layernorm",
-    "mlp": "feed_forward",
-    "post_attention_layernorm": "pre_ff_layernorm",
-}
-_LFM3_NAMES = _LFM_NAMES | {
-    "post_attention_layernorm": "post_operator_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffn_norm",
-}
 
 
 def _head_size(settings: Any, layer: int) -> int:
@@ -699,7 +621,7 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
     heads = settings.num_attention_heads, settings.num_key_value_heads
     queries, keys = (count * _head_size(settings, layer) for count in heads)
     out_bias = getattr(settings, "attention_bias", False)
-    bias = out_bias or kind in ("qwen2", "qwen2_moe")
+    bias = out_bias or kind in BIASED
     inner_bias = getattr(settings, "mlp_bias", False)
     if kind == "phi3":
         return [
@@ -727,7 +649,7 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
             ("conv.conv", settings.conv_L_cache, width, has_bias),
             ("conv.out_proj", width, width, has_bias),
         ]
-    if kind in _DELTAS:
+    if kind in DELTAS:
         mixer[0] = ("self_attn.q_proj", width, 2 * queries, bias)  # with gates
         if settings.layer_types[layer] == "linear_attention":
             values = settings.linear_num_value_heads * settings.linear_value_head_dim
@@ -756,7 +678,7 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
     shared = getattr(settings, "shared_intermediate_size", 0)  # Granite's
     if kind == "granitemoehybrid" and not settings.num_local_experts:
         at = {"mlp": shared}
-    elif kind in _WITH_EXPERTS and layer not in dense:
+    elif kind in WITH_EXPERTS and layer not in dense:
         inner = getattr(settings, "moe_intermediate_size", inner)
         count = getattr(settings, "num_local_experts", None) or settings.num_experts
         inner_bias |= kind == "gpt_oss"

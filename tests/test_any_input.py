@@ -40,9 +40,9 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.interface.function_comparison import FunctionRequest
 from xla_backend.openai_api.errors import describe_fields, error_body
-from xla_backend.openai_api.messages import MessagesRequest
+from xla_backend.openai_api.protocols.messages import MessagesRequest
+from xla_backend.openai_api.protocols.responses import ResponseRequest
 from xla_backend.openai_api.requests import MAX_TEXTS, ChatRequest, CompletionRequest
-from xla_backend.openai_api.responses import ResponseRequest
 
 MIN_CASES = 1_000
 _tried: list[int] = []

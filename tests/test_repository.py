@@ -328,7 +328,13 @@ def test_readme_front_matter_suits_spaces() -> None:
     assert hardware is None or hardware.startswith(("cpu-", "t4-", "l4", "a10g-", "a100-", "zero-"))
 
 
-PAGES = ("README.md", "DEPLOY.md", "demo_models/README.md", *DOCS)
+PAGES = (
+    "README.md",
+    "DEPLOY.md",
+    "demo_models/README.md",
+    "xla_backend/kernels/README.md",
+    *DOCS,
+)
 
 
 @pytest.mark.parametrize("page", PAGES)

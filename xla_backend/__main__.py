@@ -52,7 +52,7 @@ from xla_backend.interface.options import (
     WINDOW_TOKENS,
     GenerationOptions,
 )
-from xla_backend.interface.prompt import question
+from xla_backend.interface.prompt import Prompt, question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
 from xla_backend.prediction.vocabulary import Vocabulary
@@ -105,11 +105,13 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
         raise InvalidRequest("--system is for messages: add --chat.")
 
     def answer(backend: Backend, text: str) -> GenerationResult:
-        if not parsed.chat:
-            return backend.generate(parsed.model, text, options, exact_key=parsed.exact_key)
-        own = _options(parsed, backend.load(parsed.model).sampling)
-        prompt = question(text, parsed.system)
-        return backend.generate(parsed.model, prompt, own, exact_key=parsed.exact_key)
+        own = options
+        prompt: Prompt = text
+        if parsed.chat:
+            own = _options(parsed, backend.load(parsed.model).sampling)
+            prompt = question(text, parsed.system)
+        mode = None if own.needs_rows else "padded"
+        return backend.generate(parsed.model, prompt, own, mode=mode, exact_key=parsed.exact_key)
 
     return _answer_all(parsed, out, parsed.prompts, answer)
 
@@ -340,7 +342,7 @@ def _keys(
 
 
 def _registry(parsed: argparse.Namespace) -> Registry:
-    return Registry(weights=parsed.weights, activations=parsed.activations)
+    return Registry(weights=parsed.weights, activations=parsed.activations, kernels=parsed.kernels)
 
 
 def _open_backend(parsed: argparse.Namespace) -> Backend:
@@ -416,6 +418,9 @@ _WEIGHTS = {
         "KIND",
         "exact, or int8: faster with GGUF and int8 weights, changes some tokens (default: "
         f"${kinds.ACTIVATIONS_VARIABLE}, or exact)",
+    ),
+    "--kernels": _takes(
+        "KIND", f"own, xla or auto: own where it can run (default: ${kinds.KERNELS_VARIABLE}, auto)"
     ),
 }
 _OUTPUT = {
@@ -690,7 +695,7 @@ def _describe_result(result: GenerationResult) -> str:
     if result.activations != kinds.EXACT:
         parts.append(f"activations {result.activations}")
     if result.speedup is not None:
-        parts.append(f"{result.speedup:.0f} times faster than its first call")
+        parts.append(f"{result.speedup:.0f} times faster to the first token than its first call")
     text = _describe_decisions(result) if isinstance(result, Decisions) else result.text
     return f"{text}\n[{' · '.join(parts)}]"
 

@@ -46,13 +46,23 @@ class Contender:
 
 
 ENGINE, LIMIT = "this engine", "reading the weights"
-BLOCKS = ("Q8_0", "Q4_1", "Q4_K", "Q4_K_M")
+
+
+def with_file(weights: str) -> tuple[Contender, ...]:
+    """Who reads a GGUF file of this format."""
+    return (
+        Contender(ENGINE, "own_engine", weights, OWN_PYTHON),
+        Contender(ENGINE, "own_engine", weights, OWN_PYTHON, INT8),
+        Contender("llama.cpp", "llama_cpp", weights),
+    )
+
+
 CONTENDERS = (
     *(
         Contender(ENGINE, "own_engine", weights, OWN_PYTHON)
-        for weights in (FLOAT32, "bfloat16", "int8", *BLOCKS)
+        for weights in (FLOAT32, "bfloat16", "int8")
     ),
-    *(Contender(ENGINE, "own_engine", weights, OWN_PYTHON, INT8) for weights in ("int8", *BLOCKS)),
+    Contender(ENGINE, "own_engine", "int8", OWN_PYTHON, INT8),
     Contender(LIMIT, "memory_reader", python=OWN_PYTHON),
     Contender("compiled model.generate", "tensorflow_generate", python=OWN_PYTHON),
     Contender("PyTorch", "pytorch_generate"),
@@ -60,7 +70,8 @@ CONTENDERS = (
     Contender("CTranslate2", "ctranslate2_generate", "int8"),
     Contender("ONNX Runtime", "onnx_generate"),
     Contender("keras-hub", "keras_hub_generate"),
-    *(Contender("llama.cpp", "llama_cpp", weights) for weights in ("F16", *BLOCKS)),
+    Contender("llama.cpp", "llama_cpp", "F16"),
+    *(one for weights in ("Q8_0", "Q4_1", "Q4_K", "Q4_K_M") for one in with_file(weights)),
 )
 
 

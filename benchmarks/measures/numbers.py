@@ -26,10 +26,10 @@ from benchmarks import checkpoints
 from benchmarks.contenders import Request
 from benchmarks.contenders.running import (
     CONTENDERS,
-    ENGINE,
     Contender,
     ContenderFailed,
     Running,
+    with_file,
 )
 from benchmarks.harness import MeasureFailed, Row, note
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
@@ -53,7 +53,9 @@ def measure(options: Namespace) -> Iterator[Row | str]:
         raise MeasureFailed("name a text: --text wikitext-2/test.txt")
     text = Path(options.text).read_text(encoding="utf-8")
     for model in options.models:
-        size, _, form = model.removesuffix(".gguf").rpartition("-")
+        size, _, form = model.rpartition("-")
+        if model.endswith(".gguf"):
+            size, form = Path(model).stem, checkpoints.format_of_file(model)
         is_packaged = size == PACKAGED_MODEL
         folder = checkpoints.folder(PACKAGED_MODEL if is_packaged else model)
         file = folder / "gguf" / f"{form}.gguf"
@@ -76,9 +78,8 @@ def _of_file(file: Path, windows: Sequence[Sequence[int]], greedy: int) -> Itera
         expected = [place for window in windows for place in reference.likely(window)]
         requests = [Request(tuple(window[:16]), GREEDY_TOKENS) for window in windows[:greedy]]
         texts = [reference.generate(request)[1] for request in requests]
-    names = (f"{ENGINE}, {form}", f"{ENGINE}, {form} with int8", f"{PEER}, {form}")
-    for name in names:
-        program = Running(_named(name), folder)
+    for contender in with_file(form):
+        name, program = contender.name, Running(contender, folder)
         try:
             program.wait_until_ready()
             found = [place for window in windows for place in program.likely(window)]

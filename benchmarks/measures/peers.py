@@ -31,6 +31,7 @@ from benchmarks.contenders.running import (
     Contender,
     ContenderFailed,
     Running,
+    with_file,
 )
 from benchmarks.harness import MeasureFailed, Row, in_turn, note, ratio
 from xla_backend.checkpoints.kinds import EXACT
@@ -68,23 +69,38 @@ class Times:
 
 def measure(options: Namespace) -> Iterator[Row | str]:
     """A row for each model, number of beams, prompt and contender."""
-    chosen = [one for one in CONTENDERS if one.name.startswith(tuple(options.contenders))]
-    if not chosen:
-        names = "; ".join(dict.fromkeys(one.name for one in CONTENDERS))
-        raise MeasureFailed(f"--contenders takes beginnings of these names: {names}")
     versions: dict[str, str] = {}
     for model in options.models:
         folder = checkpoints.folder(model)
+        chosen = _chosen(model, options.contenders)
         with contextlib.ExitStack() as ends:
             start = partial(_start, folder, ends, versions)
             with ThreadPoolExecutor(THREADS) as pool:
                 alive = [running for running in pool.map(start, chosen) if running]
+            if not alive:
+                raise MeasureFailed(f"none of the contenders can run {model}; above is why")
             for beams in options.num_beams:
                 for tokens in options.prompt_tokens:
                     ids = checkpoints.prompt(folder, tokens)
                     for row in _rows(alive, ids, beams, options.new_tokens, options.rounds):
                         yield {"model": model, "beams": beams, "prompt": tokens} | row
     yield ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+
+
+def _chosen(model: str, names: Sequence[str]) -> list[Contender]:
+    """The contenders of these names; for a GGUF file those that read its format.
+
+    Raises:
+        MeasureFailed: there are none.
+    """
+    every = CONTENDERS
+    if model.endswith(".gguf"):
+        every = with_file(checkpoints.format_of_file(model))
+    chosen = [one for one in every if one.name.startswith(tuple(names))]
+    if not chosen:
+        known = "; ".join(dict.fromkeys(one.name for one in every))
+        raise MeasureFailed(f"--contenders takes beginnings of these names for {model}: {known}")
+    return chosen
 
 
 def _start(
@@ -115,6 +131,8 @@ def _rows(
             calls |= own
         except ContenderFailed as error:
             note(f"  without {running.contender.name}: {error}")
+    if not calls:
+        raise MeasureFailed("none of the contenders can run this request; above is why")
     results = in_turn(calls, rounds, LEAST_S)
     measured = {
         running.contender: Times.of(

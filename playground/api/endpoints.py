@@ -15,7 +15,7 @@ from gradio_client.utils import is_file_obj_with_meta
 
 from playground.api.engine_endpoints import add_engine_endpoints, published
 from playground.context.page_context import PageContext
-from playground.context.runs import BETWEEN_UPDATES_S
+from playground.context.runs import BETWEEN_UPDATES_S, page_mode
 from playground.tabs.compare.baselines_report import claim
 from playground.tabs.compare.runs import baselines_run
 from xla_backend import GenerationOptions, InvalidRequest, Prompt, question
@@ -71,7 +71,9 @@ def add_endpoints(page: "PageContext") -> None:
         """
         model, prompt, options, exact_key = request_from(*values)
         waited_s = page.line.waited_s()
-        result = backend.generate(model, prompt, options, exact_key=exact_key)
+        result = backend.generate(
+            model, prompt, options, mode=page_mode(options), exact_key=exact_key
+        )
         return result.after_waiting(waited_s).to_json()
 
     def stream(*values: Any) -> Iterator[dict[str, Any]]:
@@ -82,7 +84,9 @@ def add_endpoints(page: "PageContext") -> None:
         """
         model, prompt, options, exact_key = request_from(*values)
         waited_s = page.line.waited_s()
-        chunks = backend.stream(model, prompt, options, exact_key=exact_key)
+        chunks = backend.stream(
+            model, prompt, options, mode=page_mode(options), exact_key=exact_key
+        )
         try:
             text, last = "", 0.0
             for chunk in chunks:
@@ -105,7 +109,8 @@ def add_endpoints(page: "PageContext") -> None:
             if nothing comparable was measured yet).
         """
         model, prompt, options, exact_key = request_from(*values)
-        return backend.predict(model, prompt, options, exact_key=exact_key).to_json()
+        mode = page_mode(options)
+        return backend.predict(model, prompt, options, mode=mode, exact_key=exact_key).to_json()
 
     def compare(
         prompt: str,

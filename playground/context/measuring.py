@@ -28,7 +28,7 @@ class MeasuringRun:
     """One measurement of one visitor, from the click to its end.
 
     Attributes:
-        taken_at, ahead, is_over: see `QueuedRun`.
+        pressed_at, taken_at, ahead, is_over: see `QueuedRun`.
         stopped: whether the visitor has stopped it.
         expected_s: seconds that it should take; None if unknown.
         ends_at: when it should end, as `time.perf_counter()`; None if unknown.
@@ -40,6 +40,7 @@ class MeasuringRun:
     def __init__(self) -> None:
         self.expected_s: float | None = None
         self.ends_at: float | None = None
+        self.pressed_at = time.perf_counter()
         self.taken_at: float | None = None
         self.ahead = 0
         self.is_over = False

@@ -15,8 +15,8 @@ from playground.context.runs import QueuedRun, Runs, TextRun, VisitorRun
 from playground.context.status_line import phase_of, queued, status_line, stopping_note
 from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.components import notice
-from playground.ui.families import TEXT_FAMILIES, model_name
 from playground.ui.markup import quoted
+from playground.ui.wording import TEXT_FAMILIES, model_name
 from xla_backend import (
     GenerationOptions,
     Message,
@@ -95,16 +95,16 @@ class PageContext:
         run = self.runs.of(session)
         waits = isinstance(run, TextRun) and run.waits_at_engine
         before = self.line.before(session, at_engine=waits) or 0
-        status = self.backend.status
+        status, in_background = self.backend.status, self.backend.prefetching()
         occupation, phase = self.runs.occupation(status), None
         if run is not None and before:
             wait_s = self.runs.seconds_ahead(session, before)
-            phase = queued(before, status, occupation, wait_s)
+            phase = queued(run, before, status, occupation, wait_s)
         elif isinstance(run, VisitorRun) and run.taken_at is not None:
             info = next((each for each in self._all_models() if each.name == run.model), None)
-            phase = phase_of(run, status, info.stored_bytes if info else None)
-        prefetching = len(self.backend.prefetching())
-        return status_line(status, prefetching, before, occupation, phase)
+            size = info.stored_bytes if info else None
+            phase = phase_of(run, status, size, in_background)
+        return status_line(status, len(in_background), occupation, phase)
 
     def begin(self, session: str, run: QueuedRun, events: object = None) -> None:
         """Queues a visitor's run.

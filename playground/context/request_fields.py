@@ -12,10 +12,10 @@ import gradio as gr
 
 from playground.context.draft import Draft, messages_in, variables_in
 from playground.context.page_context import PageContext
-from playground.context.template import filled_in
+from playground.context.template import VARIABLE, filled_in
 from playground.ui.components import Field, Updates
 from playground.ui.option_controls import NAMES, OptionControls, options_from, values_for
-from xla_backend import GenerationOptions, Message, Prompt
+from xla_backend import GenerationOptions, InvalidRequest, Message, Prompt
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,22 @@ class RequestFields:
         model, exact_key = self._value(values, "model"), bool(self._value(values, "exact_key"))
         holds_seed, options = values[self.controls.hold], self.options(values)
         return Asked(model, self.prompt(values), options, exact_key, holds_seed)
+
+    def check_variables(self, values: Mapping[Any, Any]) -> None:
+        """Asks for the values of variables before a request is sent with their names in it.
+
+        Raises:
+            InvalidRequest: one has no value.
+        """
+        prompt, given = self.prompt(values), variables_in(self._value(values, "variables") or "")
+        texts = [str(e.content) for e in prompt] if isinstance(prompt, tuple) else [str(prompt)]
+        names = dict.fromkeys(VARIABLE.findall(" ".join(texts)))
+        if missing := [name for name in names if not given.get(name.lower())]:
+            listed = ", ".join(f"{{{{{name}}}}}" for name in missing)
+            raise InvalidRequest(
+                f"{listed} has no value yet: fill it in below the prompt. To send the braces as "
+                "they are, write them there again."
+            )
 
     def filled_in(self, draft: Draft, options: GenerationOptions) -> Updates:
         """Updates that set a draft's settings.

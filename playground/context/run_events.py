@@ -63,7 +63,7 @@ class RunEvents(Generic[AnyRun]):
         asked: Callable[..., tuple[AnyRun, Updates]],
         inputs: Any,
         begins: Sequence[gr.blocks.Block] = (),
-        **settings: Any,
+        meanwhile: str = "",
     ) -> Any:
         """Connects an event that starts a run; returns the last event, which follows its end.
 
@@ -73,13 +73,16 @@ class RunEvents(Generic[AnyRun]):
                 `BackendError` if it cannot be served.
             inputs: the components that have the request.
             begins: the other components that `asked` updates.
-            settings: more of the event.
+            meanwhile: a script that the browser runs as soon as the run is entered.
         """
 
         def begin(request: gr.Request, *values: Any) -> Updates:
             return self.begin(request, lambda: asked(*values))
 
-        return self.follow(pressed(begin, inputs, [*self.begins, *begins], **{**QUIET, **settings}))
+        begun = pressed(begin, inputs, [*self.begins, *begins], **QUIET)
+        if meanwhile:
+            begun.then(None, None, None, js=meanwhile, **QUIET)
+        return self.follow(begun)
 
     def follow(self, begun: Any) -> Any:
         """Connects what follows an event that calls `begin`; returns the last event."""

@@ -28,6 +28,7 @@ from xla_backend import (
 )
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
+from xla_backend.interface.requests import Mode
 from xla_backend.interface.timing import Span
 
 # More than twenty updates per second are not visible, but the browser would draw them all.
@@ -38,6 +39,8 @@ memory that forged session names can take."""
 MAKING = ("tracing", "compiling")
 """The engine's states while it compiles a function."""
 UNEXPECTED = "An unexpected error occurred; the server's log has the details. Try again."
+
+STOPPED = "Stopped before any text."
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +58,8 @@ class Occupation:
 class QueuedRun(Protocol):
     """A visitor's task for the engine."""
 
-    taken_at: float | None  # when its event started, as `time.perf_counter()`; None before
+    pressed_at: float  # the click, as `time.perf_counter()`
+    taken_at: float | None  # when its event started, likewise; None before
     ahead: int  # how many others came first when it was queued
     is_over: bool  # whether it has ended in any way
 
@@ -103,7 +107,7 @@ class VisitorRun(Generic[Chunk, Result]):
 
     Attributes:
         model: its name.
-        taken_at, ahead, is_over: see `QueuedRun`.
+        pressed_at, taken_at, ahead, is_over: see `QueuedRun`.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
         prediction: the prediction before the click, or None.
         spans: the page's own phases: its queue, waiting for the engine's chunks, sending them.
@@ -111,7 +115,7 @@ class VisitorRun(Generic[Chunk, Result]):
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self._pressed = time.perf_counter()
+        self.pressed_at = time.perf_counter()
         self.spans: list[Span] = []
         self.taken_at: float | None = None
         self.ahead = 0
@@ -134,7 +138,7 @@ class VisitorRun(Generic[Chunk, Result]):
     @property
     def clicked_s(self) -> float:
         """Seconds since the click."""
-        return time.perf_counter() - self._pressed
+        return time.perf_counter() - self.pressed_at
 
     @property
     def left_s(self) -> float | None:
@@ -177,7 +181,7 @@ class VisitorRun(Generic[Chunk, Result]):
             if self._stopped:
                 stream.stop()
         self._begun = reached = time.perf_counter()
-        self.spans.append(Span("waiting line", self._pressed, reached - self._pressed))
+        self.spans.append(Span("queue of the page", self.pressed_at, reached - self.pressed_at))
         for chunk in self._read(stream):
             came = time.perf_counter()
             yield chunk
@@ -203,6 +207,11 @@ class VisitorRun(Generic[Chunk, Result]):
         result = self._stream.result.after_waiting(self._waited_s)
         total_s = result.timing.total_s + result.load_s
         return replace(result, timing=replace(result.timing, total_s=total_s))
+
+
+def page_mode(options: GenerationOptions) -> Mode | None:
+    """The mode of a request whose shape the page shows: padded, unless only a row can serve it."""
+    return None if options.needs_rows else "padded"
 
 
 class TextRun(VisitorRun[str, GenerationResult]):
@@ -235,6 +244,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
             self.model,
             self.prompt,
             self.options,
+            mode=None if self.cache_salt or self.questions else page_mode(self.options),
             exact_key=self.exact_key,
             cache_salt=self.cache_salt,
             questions=self.questions,
@@ -301,7 +311,7 @@ class Ending:
     @property
     def why_empty(self) -> str:
         """Why a run has no result."""
-        return self.problem or "Stopped before it began."
+        return self.problem or STOPPED
 
 
 @contextmanager

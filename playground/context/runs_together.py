@@ -77,13 +77,14 @@ class RunsTogether:
         is_over: whether all have ended, or were stopped.
         stopped: whether the visitor has stopped them.
         update_s: seconds between updates.
-        taken_at, ahead, left_s: see `QueuedRun`.
+        pressed_at, taken_at, ahead, left_s: see `QueuedRun`.
     """
 
     left_s: ClassVar[float | None] = None
     update_s: ClassVar[float] = 0.5
 
     def __init__(self, members: Sequence[Member], apart_s: float | None) -> None:
+        self.pressed_at = time.perf_counter()
         self.taken_at: float | None = None
         self.ahead = 0
         self.members = members

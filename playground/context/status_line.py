@@ -6,16 +6,17 @@ Knows the texts for an `EngineStatus`. Must not know who requested the work.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import htpy as h
 
-from playground.context.runs import MAKING, Occupation, TextRun, VisitorRun
-from playground.ui.families import model_name
+from playground.context.runs import MAKING, Occupation, QueuedRun, TextRun, VisitorRun
 from playground.ui.markup import rendered
-from playground.ui.quantities import about, count, elapsed, file_size
-from playground.ui.report_parts import progress_bar
-from xla_backend import EngineStatus
+from playground.ui.quantities import about, count, file_size
+from playground.ui.report_parts import COMPILING, RESTORING, clock, progress_bar
+from playground.ui.wording import model_name
+from xla_backend import CacheKey, CacheOutcome, EngineStatus
 
 ACTIVITY = {
     "starting": "Starting the engine",
@@ -42,7 +43,6 @@ AT_REST = ("ready", "stopped")
 def status_line(
     status: EngineStatus,
     prefetching: int = 0,
-    before: int = 0,
     occupation: Occupation | None = None,
     phase: Phase | None = None,
     now: float | None = None,
@@ -52,11 +52,21 @@ def status_line(
     Args:
         status: what the engine reports.
         prefetching: number of functions that are compiled in the background.
-        before: number of requests ahead of this visitor's.
         occupation: what occupies the engine for more than a moment.
-        phase: of this visitor's run; the page's script also shows it in place of the result.
+        phase: of this visitor's run, which is then the activity; the page's script also shows it in
+            place of the result.
         now: a `time.perf_counter()` reading; the present by default.
     """
+    now = time.perf_counter() if now is None else now
+    if phase:
+        copied = h.template(
+            "#phase",
+            data_name=phase.name,
+            data_more=phase.more,
+            data_share=f"{phase.share:.2f}",
+            data_badge=phase.badge,
+        )
+        return _line(status, phase.name, phase.more, clock(now - phase.since), copied)
     activity, since = ACTIVITY[status.state], status.since
     at_rest = status.state in AT_REST
     if occupation and occupation.activity:
@@ -72,38 +82,56 @@ def status_line(
             activity, detail = "Restarting the engine", status.detail
     if status.note and not detail:
         detail = status.note
-    seconds = (time.perf_counter() if now is None else now) - since
-    left = _left(occupation)
-    said = {"role": "status", "aria-live": "off"}
-    return h.div(f".status.status-{status.state}", said)[
+    left = h.span(".status-left")[time_left(occupation.left_s)] if occupation else ""
+    return _line(status, activity, detail, None if at_rest else clock(now - since), left)
+
+
+def _line(
+    status: EngineStatus, activity: str, detail: str, spent: h.Node, *more: h.Node
+) -> h.Element:
+    spoken = {"role": "status", "aria-live": "off"}
+    return h.div(f".status.status-{status.state}", spoken)[
         h.span(".status-dot", aria_hidden="true"),
         h.span(".status-activity")[activity],
         h.span(".status-detail")[detail],
         status.progress is not None and progress_bar("Done", status.progress),
-        not at_rest and h.span(".status-clock")[elapsed(seconds)],
-        left and h.span(".status-left")[left],
-        before > 0 and h.span(".status-before")[f"{count(before, 'request')} before yours"],
-        phase
-        and h.template(
-            "#phase", data_said=phase.said, data_more=phase.more, data_share=f"{phase.share:.2f}"
-        ),
+        spent and h.span(".status-clock")[spent],
+        more,
     ]
 
 
 class Phase(NamedTuple):
-    """The phase of a visitor's run."""
+    """The phase of a visitor's run, in the same words wherever it is shown.
 
-    said: str  # its name
-    more: str = ""  # details that change, such as the time
-    share: float = 0.0  # how much is done, 0 to 1; 0 if unknown
+    Attributes:
+        name: "Compiling this shape".
+        since: the click, as `time.perf_counter()`: one clock for the whole run.
+        more: details that change, such as the time that is left.
+        share: how much is done, 0 to 1; 0 if unknown.
+    """
+
+    name: str
+    since: float
+    more: str = ""
+    share: float = 0.0
+
+    @property
+    def badge(self) -> str:
+        """The word where the outcome will stand."""
+        return "QUEUED" if self.name.startswith(("Queued", "Waiting")) else "RUNNING"
 
 
 def queued(
-    before: int, status: EngineStatus, occupation: Occupation | None, wait_s: float | None
+    run: QueuedRun,
+    before: int,
+    status: EngineStatus,
+    occupation: Occupation | None,
+    wait_s: float | None,
 ) -> Phase:
     """The phase of a queued run.
 
     Args:
+        run: the run.
         before: how many requests are ahead.
         status: what the engine reports.
         occupation: as in `status_line`.
@@ -114,48 +142,64 @@ def queued(
     runs = " ".join(filter(None, [activity or ACTIVITY[status.state], detail]))
     wait = f"about {about(wait_s)}" if wait_s else ""
     now = "" if status.state in AT_REST and not activity else f"Runs now: {runs}"
-    return Phase(f"Queued: {count(before, 'request')} ahead", " · ".join(filter(None, [wait, now])))
+    more = " · ".join(filter(None, [wait, now]))
+    return Phase(f"Queued: {count(before, 'request')} ahead", run.pressed_at, more)
 
 
 def phase_of(
-    run: VisitorRun[Any, Any], status: EngineStatus, model_bytes: int | None
-) -> Phase | None:
-    """The phase of a run that has started; None if the engine does nothing for it.
+    run: VisitorRun[Any, Any],
+    status: EngineStatus,
+    model_bytes: int | None,
+    in_background: Sequence[tuple[str, CacheKey]] = (),
+) -> Phase:
+    """The phase of a run that has started.
 
     Args:
         run: the run.
         status: what the engine reports.
         model_bytes: size of the run's model on disk.
+        in_background: models and keys that are compiled in the background.
     """
-    spent = elapsed(time.perf_counter() - status.since)
+
+    def phase(name: str, more: str = "", share: float = 0.0) -> Phase:
+        return Phase(name, run.pressed_at, more, share)
+
     if status.state == "starting":
-        return Phase("Starting the engine", spent)
+        return phase("Starting the engine")
     if isinstance(run, TextRun) and run.text:
-        return Phase("Generating")  # whatever the engine does beside it
+        return phase("Generating")  # whatever else the engine does
     if status.state == "downloading":
-        return Phase("Downloading the model", status.detail, status.progress or 0.0)
+        return phase("Downloading the model", status.detail, status.progress or 0.0)
     if status.state == "loading":
         if status.detail != run.model:
-            return Phase("Waiting: another model is being loaded", spent)
-        size = [file_size(model_bytes)] if model_bytes else []
-        return Phase("Loading the model", " · ".join([*size, spent]))
+            return phase("Waiting: another model is being loaded")
+        return phase("Loading the model", file_size(model_bytes) if model_bytes else "")
     if status.state in MAKING:
-        said = run.prediction
-        is_own = said is None or status.detail == str(said.key)
-        what = "Compiling this shape" if is_own else "Waiting: another shape is being compiled"
-        return Phase(what, _left(run.occupation(status)) or spent)
+        met = run.prediction
+        if met is not None and status.detail != str(met.key):
+            return phase(f"Waiting: the engine is compiling another shape, {status.detail}")
+        is_restored = met is not None and met.outcome is CacheOutcome.DISK
+        occupation = run.occupation(status)
+        left = time_left(occupation.left_s if occupation else None)
+        return phase(RESTORING if is_restored else COMPILING, left)
+    met = run.prediction
+    if status.state == "ready" and in_background:
+        if met is not None and (run.model, met.key) in in_background:
+            return phase(COMPILING, "begun in the background")
+        return phase(f"Waiting: {count(len(in_background), 'shape')} being compiled")
     if status.state != "generating":
-        return None
+        return phase("Starting")
     if isinstance(run, TextRun):
         share = status.progress or 0.0
-        return Phase("Reading the prompt", f"{share:.0%}" if share else "", share)
-    return Phase("Generating")
+        return phase("Reading the prompt", f"{share:.0%}" if share else "", share)
+    return phase("Generating")
 
 
-def _left(occupation: Occupation | None) -> str:
-    if occupation is None or occupation.left_s is None:
+def time_left(left_s: float | None) -> str:
+    """Expected remaining seconds; empty if unknown."""
+    if left_s is None:
         return ""
-    return f"about {about(occupation.left_s)} left" if occupation.left_s > 0 else TAKES_LONGER
+    return f"about {about(left_s)} left" if left_s > 0 else TAKES_LONGER
 
 
 def stopping_note(status: EngineStatus) -> str:

@@ -18,7 +18,7 @@ from playground.history.records import Record
 from playground.history.report import SCRIPT, history_table, side_by_side, timeline
 from playground.ui import components as ui
 from playground.ui import quantities
-from playground.ui.families import model_name
+from playground.ui.wording import model_name
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
 from xla_backend.interface.options import OPTIONS
 

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BaseModel, Field, PlainValidator, TypeAdapt
 from playground.context import json_values as kinds
 from playground.context import machine
 from playground.context.runs import Shown
-from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import clean
+from playground.ui.wording import CONTINUING, Wording
 from xla_backend import CacheKey, CacheOutcome, GenerationOptions, Timing
 from xla_backend.interface.prompt import begun_text, last_text, system_text
 from xla_backend.interface.results import Finish
@@ -32,13 +32,13 @@ Record = dict[str, Any]
 """A run that has ended, as JSON values; see `record`."""
 
 
-def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
+def record(shown: Shown, number: int, wording: Wording = CONTINUING) -> Record:
     """A run with all its metrics.
 
     Args:
         shown: the run.
         number: its number among this visitor's.
-        family: of its model.
+        wording: of its model.
     """
     result = shown.result
     prompt, system = last_text(shown.prompt), system_text(shown.prompt)
@@ -52,7 +52,7 @@ def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
         "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS and is_first,
         "system": system and clean(system)[:MAX_CHARACTERS],
         "text": clean(begun_text(shown.prompt) + result.text)[:MAX_CHARACTERS],
-        "is_apart": family.is_apart,
+        "is_apart": wording.is_apart,
         "cache": result.cache.value,
         "batch_size": result.batch_size,
         "key": result.key.to_dict(),
@@ -62,6 +62,7 @@ def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
         "new_tokens": result.new_tokens,
         "finish": result.finish,
         "ttft_s": result.ttft_s,
+        "ttft_queue_s": result.ttft_queue_s,
         "tpot_s": result.tpot_s,
         "tokens_per_second": result.tokens_per_second,
         "timing": result.timing.to_dict(),
@@ -73,10 +74,10 @@ def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
     }
 
 
-def add(runs: object, shown: Shown, family: Family = CONTINUING) -> list[Record]:
+def add(runs: object, shown: Shown, wording: Wording = CONTINUING) -> list[Record]:
     """The runs with one more, newest first."""
     kept = readable(runs)
-    return _bounded([record(shown, _next_number(kept), family), *kept])
+    return _bounded([record(shown, _next_number(kept), wording), *kept])
 
 
 def readable(runs: object) -> list[Record]:
@@ -231,6 +232,7 @@ class _Checked(BaseModel):
     new_tokens: kinds.Whole
     finish: Finish
     ttft_s: kinds.Seconds | None
+    ttft_queue_s: kinds.Seconds | None = None  # None: older records do not have it
     tpot_s: kinds.Seconds | None
     tokens_per_second: kinds.Rate | None
     timing: Annotated[Any, _timed(Timing().to_dict())]

@@ -12,7 +12,7 @@ from playground.context.json_file import JsonFile
 from playground.history import records
 from playground.history.records import Record
 from playground.ui.csv_cells import csv_table
-from playground.ui.families import model_name
+from playground.ui.wording import model_name
 from xla_backend import InvalidRequest
 
 FILE = JsonFile("xla-playground-runs", "runs", "Export JSON", 10 * 2**20)

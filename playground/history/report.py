@@ -13,12 +13,12 @@ from playground.history import records
 from playground.history.records import Record
 from playground.ui import charts, quantities
 from playground.ui.charts import Dot
-from playground.ui.families import model_name
 from playground.ui.markup import nothing, rendered, with_note
 from playground.ui.outcomes import badge, ended_by
-from playground.ui.report_parts import PHASE_NAMES, faster, figures
+from playground.ui.report_parts import BETWEEN, PHASE_NAMES, faster, figures
 from playground.ui.tables import sheet, sizes
 from playground.ui.word_differences import marked_pair
+from playground.ui.wording import model_name
 from xla_backend import CacheKey, CacheOutcome
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.timing import PHASES, RESTORING
@@ -234,6 +234,17 @@ def _phase(name: str) -> Callable[[Record], str]:
     return reads
 
 
+def _queue(run: Record) -> str:
+    value = run["ttft_queue_s"]
+    return _phase("queue")(run) if value is None else quantities.seconds(value) if value else "–"
+
+
+def _queue_between(run: Record) -> str:
+    before_s, whole_s = run["ttft_queue_s"], run["timing"]["queue_s"]
+    is_any = before_s is not None and whole_s > before_s
+    return quantities.seconds(whole_s - before_s) if is_any else "–"
+
+
 def _option(name: str) -> Callable[[Record], str]:
     def reads(run: Record) -> str:
         value = run["options"][name]
@@ -255,6 +266,8 @@ _METRICS: dict[str, Callable[[Record], str]] = {
     "TTFT": lambda run: quantities.seconds_or_dash(run["ttft_s"]),
     "TPOT": lambda run: quantities.seconds_or_dash(run["tpot_s"]),
     **{PHASE_NAMES[name]: _phase(name) for name in PHASES},
+    PHASE_NAMES["queue"]: _queue,
+    BETWEEN: _queue_between,
     "First call of the shape": lambda run: quantities.seconds(sum(run["first_call"].values())),
     "Loading the model": lambda run: (
         quantities.seconds(run["load_s"]) if run["load_s"] > 0.0005 else "–"

@@ -11,7 +11,7 @@ from pathlib import Path
 from playground.context.runs import Shown
 from playground.record.document import RecordedRun, document
 from playground.record.space import write_space
-from playground.ui.families import family_of
+from playground.ui.wording import wording_of
 from xla_backend import BackendError, BackendProcess, GenerationOptions, ModelInfo
 from xla_backend.checkpoints.models import DEFAULT_MODEL, open_registry
 from xla_backend.interface.prompt import Prompt, question
@@ -69,7 +69,7 @@ def _run(
     inside = None
     if backend.inspector is not None and not result.key.is_pooled:
         inside = backend.inspector.inspect(info.name, backend.identity(info.name), result.key)
-    return RecordedRun(Shown(prompt, result), family_of(info), inside)
+    return RecordedRun(Shown(prompt, result), wording_of(info), inside)
 
 
 if __name__ == "__main__":

@@ -23,17 +23,17 @@ from playground.tabs.generate.answers import form_view
 from playground.tabs.generate.token_view import token_view
 from playground.tabs.inside.report import report as inside_report
 from playground.ui import report_parts
-from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import clean
 from playground.ui.outcomes import badge, no_badge
 from playground.ui.quantities import count, seconds
 from playground.ui.theme import ASSETS, DARK, LIGHT
+from playground.ui.wording import CONTINUING, Wording
 from xla_backend import GenerationResult
 from xla_backend.inspection.inspection import Inspection
 from xla_backend.interface.prompt import last_text
 
 _FOLDER = Path(__file__).parent
-_SHEETS = ("page.css", "playground.css", "tokens.css", "inside.css")
+_SHEETS = ("page.css", "playground.css", "tokens.css", "inside.css", "quote.css")
 """The style sheets of what a file shows, beside its own."""
 _MAX_TITLE = 60
 """Characters of a prompt in its run's heading."""
@@ -45,12 +45,12 @@ class RecordedRun:
 
     Attributes:
         shown: its result.
-        family: of its model.
+        wording: of its model.
         inside: of its compiled function; None where it is in no store.
     """
 
     shown: Shown
-    family: Family = CONTINUING
+    wording: Wording = CONTINUING
     inside: Inspection | None = None
 
 
@@ -97,7 +97,7 @@ def timeline(result: GenerationResult) -> dict[str, Any]:
         "spans": for each its name, end in milliseconds since the request's arrival, and the number
         of tokens known at its end; "tokens": their texts.
     """
-    names = report_parts.phase_names(result.timing, result.cache)
+    names = report_parts.phase_names(result)
     start = result.spans[0].started if result.spans else 0.0
     spans, known = [], 0
     for span in result.spans:
@@ -109,7 +109,7 @@ def timeline(result: GenerationResult) -> dict[str, Any]:
 
 def _run(number: int, run: RecordedRun) -> h.Element:
     """One run: its finished report, and what the script shows while it replays."""
-    shown, family, result = run.shown, run.family, run.shown.result
+    shown, wording, result = run.shown, run.wording, run.shown.result
     prompt = last_text(shown.prompt)
     at = f"{datetime.fromtimestamp(shown.ended_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
     return h.article(".card.recorded-run", data_timeline=json.dumps(timeline(result)))[
@@ -120,7 +120,7 @@ def _run(number: int, run: RecordedRun) -> h.Element:
         ],
         h.p(".caption")[f"Recorded {at}. End to end {seconds(result.timing.total_s)}."],
         h.div(".replayed", hidden="", aria_live="off")[
-            report.story(shown.prompt, "", writing=True, family=family),
+            report.story(shown.prompt, "", writing=True, wording=wording),
             report_parts.frame(
                 no_badge("REPLAY"),
                 h.span(".replay-phase"),
@@ -128,13 +128,13 @@ def _run(number: int, run: RecordedRun) -> h.Element:
             ),
         ],
         h.div(".finished")[
-            report.story(shown.prompt, result.text, family=family),
+            report.story(shown.prompt, result.text, wording=wording),
             form_view(shown),
             report.origin(shown),
-            report.report(shown, family),
+            report.report(shown, wording),
             h.details[
                 h.summary["Tokens and their probabilities"],
-                h.div(".recorded-tokens")[token_view(shown, family)],
+                h.div(".recorded-tokens")[token_view(shown, wording)],
             ],
         ],
     ]
@@ -170,7 +170,14 @@ def _styles() -> str:
 
 
 def _script() -> str:
-    popover = (ASSETS / "tokens.js").read_text(encoding="utf-8")
-    replay = (_FOLDER / "replay.js").read_text(encoding="utf-8")
+    copy, quote, popover, replay = (
+        path.read_text(encoding="utf-8")
+        for path in (
+            ASSETS / "copy.js",
+            ASSETS / "quote.js",
+            ASSETS / "tokens.js",
+            _FOLDER / "replay.js",
+        )
+    )
     each = 'for (const element of document.querySelectorAll(".recorded-tokens")) {\n'
-    return f"{each}{popover}}}\n{replay}"
+    return f"{copy}{quote}{each}{popover}}}\n{replay}"

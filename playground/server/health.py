@@ -31,6 +31,7 @@ def health(backend: ServedBackend, line: WaitingLine) -> dict[str, Any]:
             "state": status.state,
             "for_s": round(time.perf_counter() - status.since, 1),
             "note": status.note,
+            "compiling_in_background": len(backend.prefetching()),
         },
         "page": {"resident_bytes": memory.resident()},
     }

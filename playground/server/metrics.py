@@ -17,7 +17,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from xla_backend.interface.prompt import TokenIds
-from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import GenerationResult
 from xla_backend.process import memory
 from xla_backend.process.backend_process import BackendProcess
@@ -163,7 +162,7 @@ class _Now(Collector):
 
 def _operation(finished: FinishedRequest) -> str:
     request = finished.request
-    if isinstance(request.asked, TextRequest):
-        is_text = isinstance(request.asked.prompt, str | TokenIds)
+    if (text := request.text) is not None:
+        is_text = isinstance(text.prompt, str | TokenIds)
         return "text_completion" if is_text else "chat"
     return request.kind

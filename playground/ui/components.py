@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import gradio as gr
 import htpy as h
 
-from playground.ui.families import architecture
 from playground.ui.markup import rendered
 from playground.ui.prediction_line import awaited_prediction_line
 from playground.ui.quantities import file_size
 from xla_backend import ModelInfo
+from xla_backend.checkpoints.architectures.table import display_name
 from xla_backend.interface.options import OPTIONS
 
 # Every event of the page: not in the API, and no component shows that it is under way. Otherwise
@@ -92,7 +92,7 @@ def without_validation(control: Control) -> Control:
 def model_dropdown(
     models: Sequence[ModelInfo], elem_id: str, is_described: bool = False
 ) -> gr.Dropdown:
-    """The models to choose from, the first one chosen, each beside others of its architecture.
+    """The models to choose from, the first one chosen, each next to others of its architecture.
 
     Args:
         models: which.
@@ -110,9 +110,9 @@ def model_dropdown(
 
 
 def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
-    """Label and name of each model, beside others of its architecture."""
-    architectures = list(dict.fromkeys(map(architecture, models)))
-    grouped = sorted(models, key=lambda model: architectures.index(architecture(model)))
+    """Label and name of each model, next to others of its architecture."""
+    architectures = list(dict.fromkeys(display_name(model.model_type) for model in models))
+    grouped = sorted(models, key=lambda model: architectures.index(display_name(model.model_type)))
     return [(_model_label(model, len(architectures) > 1), model.name) for model in grouped]
 
 
@@ -301,7 +301,7 @@ def model_description(model: ModelInfo) -> str:
         recommended = ", ".join(
             f"{OPTIONS[name].label.lower()} {value:g}" for name, value in model.sampling.items()
         )
-        facts.append(f"sampled as its makers recommend: {recommended}")
+        facts.append(f"its makers recommend {recommended}")
     known = " · ".join(facts)
     return f"{model.description} {known[:1].upper()}{known[1:]}"
 
@@ -316,4 +316,4 @@ def _model_label(model: ModelInfo, with_architecture: bool) -> str:
         "hub": f"{model.name} (Hub)",
         "folder": Path(model.name).name,
     }[model.source]
-    return f"{architecture(model)} · {name}" if with_architecture else name
+    return f"{display_name(model.model_type)} · {name}" if with_architecture else name

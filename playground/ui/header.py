@@ -42,6 +42,12 @@ def controls() -> h.Node:
     )
 
 
+@rendered
+def skip_link() -> h.Node:
+    """The first stop of the Tab key: past the header, to the visible mode."""
+    return h.a(href="#modes")["Skip to the content"]
+
+
 def explained(words: str, classes: str = "") -> h.Element:
     """A button with this text that opens the panel of terms."""
     return h.button(

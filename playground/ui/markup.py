@@ -76,7 +76,7 @@ def answer(text: str) -> h.Node:
 
 def copied_code(code: str) -> h.Element:
     return h.div(".copied-code", dir="ltr")[
-        h.button(type="button")["Copy"], h.pre(translate="no")[h.code[code]]
+        h.button(type="button")["Copy"], h.pre(translate="no", tabindex="0")[h.code[code]]
     ]
 
 

@@ -34,7 +34,7 @@ def ended_by(finish: Finish, new_tokens: int) -> str:
 
 
 def no_badge(word: str) -> h.Element:
-    """The badge before there is an outcome: "WAITS"."""
+    """The badge before there is an outcome: "QUEUED"."""
     return h.span(".badge.outcome-none")[word]
 
 

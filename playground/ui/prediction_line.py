@@ -5,11 +5,11 @@ Knows the words for a `Prediction`. Must not know how it is made.
 
 import htpy as h
 
-from playground.ui.families import CONTINUING, Family
 from playground.ui.header import explained
 from playground.ui.markup import rendered
 from playground.ui.outcomes import EXPECTATION, badge, no_badge
 from playground.ui.quantities import about, count
+from playground.ui.wording import CONTINUING, Wording
 from xla_backend import CacheOutcome, Prediction
 
 ONE_SHAPE = "one shape for all lengths"
@@ -18,9 +18,9 @@ SCATTERED = 1.5
 
 
 @rendered
-def prediction_line(prediction: Prediction, family: Family = CONTINUING) -> h.Node:
-    """The prediction as HTML, with the words of the model's family."""
-    return _line(prediction, _expectation(prediction), _shape(prediction, family))
+def prediction_line(prediction: Prediction, wording: Wording = CONTINUING) -> h.Node:
+    """The prediction as HTML, in the model's words."""
+    return _line(prediction, _expectation(prediction), _shape(prediction, wording))
 
 
 @rendered
@@ -60,8 +60,15 @@ def _expectation(prediction: Prediction, whose: str = "") -> str:
     if prediction.expected_s is None:
         return f"{what}; not measured yet."
     if prediction.outcome is CacheOutcome.MISS:
-        return f"{what}: about {expected(prediction)}{whose}, judging by earlier ones."
+        said = f"{what}: about {expected(prediction)}{whose}, judging by earlier ones."
+        return f"{said} {_avoided(prediction)}".strip()
     return f"{what}: about {expected(prediction)}{whose}."
+
+
+def _avoided(prediction: Prediction) -> str:
+    """What would avoid the compile, if a function in memory is near."""
+    miss = prediction.miss
+    return miss.sentence("would be") if miss and miss.nearest else ""
 
 
 def expected(prediction: Prediction) -> str:
@@ -74,7 +81,7 @@ def expected(prediction: Prediction) -> str:
     return f"{about(low_s)} to {about(high_s)}"
 
 
-def _shape(prediction: Prediction, family: Family) -> str:
+def _shape(prediction: Prediction, wording: Wording) -> str:
     key = prediction.key
     if key.is_pooled:
         prompt = count(prediction.prompt_tokens, "token")
@@ -82,7 +89,7 @@ def _shape(prediction: Prediction, family: Family) -> str:
     padding = max(0, key.padded_length - prediction.prompt_tokens)
     return " · ".join(
         [
-            f"{prediction.prompt_tokens} {family.input} + {padding} padding = "
+            f"{prediction.prompt_tokens} {wording.input} + {padding} padding = "
             f"{key.padded_length} slots",
             count(key.num_beams, "beam"),
             f"{key.max_new_tokens} new{_instead(prediction)}",

@@ -19,7 +19,8 @@ from playground.ui.prediction_line import expected
 from playground.ui.quantities import elapsed, seconds
 from xla_backend import CacheOutcome, FirstCall, GenerationResult, Prediction, Timing
 from xla_backend.interface import trace
-from xla_backend.interface.timing import PHASES, RESTORING
+from xla_backend.interface.timing import PHASES
+from xla_backend.interface.timing import RESTORING as RESTORING_NAMES
 from xla_backend.interface.trace import TracedRequest
 
 _MAX_CELLS = 160
@@ -42,12 +43,16 @@ PHASE_HINTS = {
     "decode": "all further tokens",
     "detokenize": "token numbers to text",
 }
-"""Explanations of the phases; that of prefill depends on the family."""
+"""Explanations of the phases; that of prefill depends on the model."""
 _RESTORING_HINTS = {
     "trace": "the graph is read from disk",
     "compile": "machine code is read from disk",
 }
 _SHARED_TRACE = "Trace, shared"
+_WITH_GRAMMAR = "Tokenize, build grammar"
+COMPILING = "Compiling this shape"
+RESTORING = "Restoring this shape from disk"
+BETWEEN = "Queue after the first token"
 _MIN_WAITING_S, _MIN_WAITING = 0.1, 0.1
 """Waiting is shown from this time and this share of the total on."""
 _MIN_LOAD_S = 0.001
@@ -89,14 +94,14 @@ def waiting(
     elif outcome is None:
         what = phase("Loading the model", "then compiling")
     else:
-        what = phase("Compiling this shape")
+        what = phase(RESTORING if outcome is CacheOutcome.DISK else COMPILING)
     named: list[tuple[str, str | h.Element]] = [("Elapsed", clock(clicked_s))]
     bar = working_bar()
     if prediction and prediction.expected_s:
         named.append(("Work expected", expected(prediction)))
         if not ahead and outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
             bar = _timed_bar(prediction.high_s or prediction.expected_s)
-    mark = no_badge("WAITS" if ahead else "RUNNING")
+    mark = no_badge("QUEUED" if ahead else "RUNNING")
     done = meter("Done", {"hidden": ""}, style="progress.phase-share")[h.i]
     return frame(mark, what, figures(named), bar, done, body, busy=True)
 
@@ -166,10 +171,10 @@ def has_waited(waited_s: float, of_s: float) -> bool:
     return waited_s >= max(_MIN_WAITING_S, _MIN_WAITING * of_s)
 
 
-def phase(said: str, more: str = "") -> h.Element:
+def phase(name: str, more: str = "") -> h.Element:
     """The phase of a run; the page's script copies the status line's `#phase` into it."""
     return h.span(".phase")[
-        h.b(".phase-said")[said], " ", h.span(".phase-more", aria_live="off")[more]
+        h.b(".phase-name")[name], " ", h.span(".phase-more", aria_live="off")[more]
     ]
 
 
@@ -218,30 +223,23 @@ def faster(ratio: str, than: str) -> h.Element:
 
 
 def against_first_call(
-    timing: Timing,
-    outcome: CacheOutcome,
-    first: FirstCall,
-    speedup: float | None,
-    names: tuple[str, str],
-    run_s: float,
+    result: GenerationResult, names: tuple[str, str] = ("First call", "This call")
 ) -> h.Node:
-    """The first call of a shape and a later one, drawn on one scale.
+    """The first call of a shape and a later one up to the first token, drawn on one scale: whatever
+    the length of their texts, that is the same work.
 
     Args:
-        timing: of the call that is shown.
-        outcome: of this call.
-        first: the first call, which compiled, if it is known.
-        speedup: how many times faster the call was than the first one.
+        result: of the call that is shown.
         names: of the first call and of a later one.
-        run_s: the present run time, in seconds.
     """
+    timing, first, run_s = result.timing, result.first_call, result.first_token_run_s
     once_s = timing.trace_s + timing.compile_s
-    compiled = (names[0], first.trace_s + first.compile_s, first.run_s)
-    if outcome is CacheOutcome.DISK:
+    compiled = (names[0], first.once_s, run_s)
+    if result.cache is CacheOutcome.DISK:
         sentence = faster(quantities.seconds(once_s), "of this went into restoring the function")
         rows = [compiled] if first.outcome is CacheOutcome.MISS else []
         rows += [("Restored", once_s, run_s), ("Running alone", 0.0, run_s)]
-    elif speedup is None:
+    elif (gain := result.speedup) is None:
         one_time = quantities.seconds(once_s)
         sentence = faster(one_time, "of this went into tracing and compiling, once")
         rows = [compiled, ("Running alone", 0.0, run_s)]
@@ -249,9 +247,9 @@ def against_first_call(
         than = "than restoring this shape from disk"
         if first.outcome is CacheOutcome.MISS:
             than = f"than the {names[0].lower()} of this shape{_compiled_when(first)}"
-        sentence = faster(f"{quantities.times(speedup)} faster", than)
+        sentence = faster(f"{quantities.times(gain)} faster", f"to the first token {than}")
         rows = [compiled, (names[1], 0.0, run_s)]
-    return sentence, comparison(rows)
+    return sentence, comparison(rows, "To the first token, without queue and loading")
 
 
 def _compiled_when(first: FirstCall) -> str:
@@ -260,10 +258,11 @@ def _compiled_when(first: FirstCall) -> str:
     return f", compiled {datetime.fromtimestamp(first.made_at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def comparison(rows: Sequence[tuple[str, float, float]]) -> h.Element:
+def comparison(rows: Sequence[tuple[str, float, float]], caption: str) -> h.Element:
     """Calls drawn on one scale: name, seconds spent once, seconds of running."""
     scale_s = max(once + run for _, once, run in rows) or 1.0
     return h.div(".versus")[
+        h.p(".caption")[caption],
         (
             bar_row(
                 name,
@@ -272,41 +271,47 @@ def comparison(rows: Sequence[tuple[str, float, float]]) -> h.Element:
                 total,
             )
             for name, once_s, run_s in rows
-        )
+        ),
     ]
 
 
 def phase_names(
-    timing: Timing, outcome: CacheOutcome, names: Mapping[str, str] = PHASE_NAMES
+    result: GenerationResult, names: Mapping[str, str] = PHASE_NAMES
 ) -> Mapping[str, str]:
-    """The names of a call's phases: two differ on DISK, and a graph may be shared."""
-    if outcome is CacheOutcome.DISK:
-        return {**names, **RESTORING}
-    if outcome is CacheOutcome.MISS and timing.trace_s < _MIN_TRACE_S:
+    """The names of a call's phases: two differ on DISK, a graph may be shared, and a grammar is
+    built with the tokens."""
+    if result.options.grammar:
+        names = {**names, "tokenize": _WITH_GRAMMAR}
+    if result.cache is CacheOutcome.DISK:
+        return {**names, **RESTORING_NAMES}
+    if result.cache is CacheOutcome.MISS and result.timing.trace_s < _MIN_TRACE_S:
         return {**names, "trace": _SHARED_TRACE}
     return names
 
 
 def phases(
-    timing: Timing,
-    outcome: CacheOutcome,
-    names: Mapping[str, str],
-    hints: Mapping[str, str],
-    load_s: float = 0.0,
+    result: GenerationResult, names: Mapping[str, str], hints: Mapping[str, str]
 ) -> h.Element:
     """The phases as a bar and its legend; both mappings have an entry for each phase.
 
-    Loading the model, seconds, is one more where it took any.
+    Loading the model is one more, and so is waiting after the first token, where they took any.
     """
-    names = {**phase_names(timing, outcome, names), "load": "Load model"}
-    hints = {**hints, "load": "weights are read from disk into memory"}
-    if outcome is CacheOutcome.DISK:
+    timing, load_s = result.timing, result.load_s
+    names = {**phase_names(result, names), "load": "Load model", "between": BETWEEN}
+    hints = {
+        **hints,
+        "load": "weights are read from disk into memory",
+        "between": "waiting for the turns of other requests after the first token",
+    }
+    if result.cache is CacheOutcome.DISK:
         hints = {**hints, **_RESTORING_HINTS}
     elif names["trace"] == _SHARED_TRACE:
         hints = {**hints, "trace": "the graph was there: another shape had it traced"}
     seconds = {name: getattr(timing, f"{name}_s") for name in PHASES}
     if load_s > _MIN_LOAD_S:
         seconds = {"queue": seconds.pop("queue"), "load": load_s, **seconds}
+    if (between_s := timing.queue_s - result.ttft_queue_s) > _MIN_LOAD_S:
+        seconds |= {"queue": result.ttft_queue_s, "between": between_s}
     whole = sum(seconds.values()) or 1.0
     label = ", ".join(
         f"{names[name]} {quantities.seconds(value)}" for name, value in seconds.items()
@@ -359,6 +364,11 @@ def not_in_total(start_s: float) -> str:
     if start_s <= 0.5:
         return ""
     return f" Not in the total: {quantities.seconds(start_s)} until the engine had started."
+
+
+def limit(result: GenerationResult) -> str:
+    """How many tokens it could have and has: "Limit 128, written 8"."""
+    return f"Limit {result.options.max_new_tokens}, written {result.new_tokens}"
 
 
 def rounded(result: GenerationResult) -> str:

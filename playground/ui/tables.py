@@ -9,8 +9,8 @@ import htpy as h
 from markupsafe import Markup
 
 from playground.ui import quantities
-from playground.ui.families import model_name
 from playground.ui.markup import nothing, rendered, with_note
+from playground.ui.wording import model_name
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 
 _HEADINGS = (
@@ -18,7 +18,7 @@ _HEADINGS = (
     "Prompt slots",
     "Beams",
     "New slots",
-    "First call",
+    "Compiled or restored",
     "Since then",
     "Gain",
     "Hits",
@@ -78,8 +78,8 @@ def _row(entry: CacheEntry) -> tuple[h.Node, ...]:
     if cached is not None:
         since = with_note(quantities.seconds(cached.p50_s), quantities.of_calls(cached.n))
         # Restoring is no first call: results compare with the call that compiled.
-        if cached.p50_s > 0 and first.outcome is not CacheOutcome.DISK:
-            gain = quantities.times(first.total_s / cached.p50_s)
+        if first.outcome is not CacheOutcome.DISK and (times := first.gain(cached.p50_s)):
+            gain = quantities.times(times)
     trace_s, compile_s = map(quantities.seconds, (first.trace_s, first.compile_s))
     parts = f"trace {trace_s} · compile {compile_s}"
     if first.outcome is CacheOutcome.DISK:

@@ -18,9 +18,11 @@ from playground.context.run_events import RunEvents
 from playground.context.runs import Ending
 from playground.ui.components import QUIET, Updates, html
 from playground.ui.components import notice as notice_of
+from playground.ui.quantities import about
 from playground.ui.report_parts import queued
 from playground.walkthrough.report import walkthrough_report
 from playground.walkthrough.runs import Walkthrough, walkthrough_of
+from playground.walkthrough.stored import stored
 
 
 class WalkthroughPanel:
@@ -39,8 +41,9 @@ class WalkthroughPanel:
         self._took_s: dict[str, float] = {}  # of each model's last walkthrough
 
     def build_button(self, label: str = "Show what XLA does") -> None:
-        """Builds the button where it is called."""
-        self.button = gr.Button(label, elem_id=f"{self._prefix}walkthrough_show")
+        """Builds the button where it is called; it says how long a walkthrough takes."""
+        takes = f"{label} (about {about(stored().took_s)})"
+        self.button = gr.Button(takes, elem_id=f"{self._prefix}walkthrough_show")
 
     def build_panel(self, close: str = "Back to the result") -> None:
         """Builds the panel where it is called, and the button that closes it."""
@@ -90,7 +93,7 @@ class WalkthroughPanel:
     def _run_of(self, values: dict[Any, Any]) -> tuple[Walkthrough, Updates]:
         asked = self._asked(values)
         run = walkthrough_of(self._page, asked.model, asked.prompt, asked.options)
-        run.expected_s = self._took_s.get(run.model)
+        run.expected_s = self._took_s.get(run.model, stored().took_s)
         return run, {}
 
     def _queued(self, run: Walkthrough) -> str:

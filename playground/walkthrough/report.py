@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import htpy as h
 
-from playground.context.status_line import ACTIVITY
+from playground.context.status_line import ACTIVITY, time_left
 from playground.ui import quantities
 from playground.ui.charts import legend
-from playground.ui.families import model_name
 from playground.ui.markup import remarks, rendered, with_note
 from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import phase_names
+from playground.ui.wording import model_name
 from playground.walkthrough.runs import Step, Walkthrough
 from playground.walkthrough.stored import Stored
 from xla_backend import CacheOutcome, GenerationResult
@@ -57,7 +57,7 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> h.N
             h.ul(".origin")[
                 h.li(dir="auto")[last_text(run.prompt)],
                 h.li(translate="no")[model_name(run.model)],
-                h.li[f"New tokens {run.options.max_new_tokens}"],
+                h.li[f"Limit {quantities.count(run.options.max_new_tokens, 'token')}"],
             ],
         ],
         h.p(".walkthrough-said", role="status")[said or step],
@@ -100,12 +100,13 @@ def _progress(run: Walkthrough) -> str:
     if run.current is None:
         return "Two fresh processes are starting. Nothing is compiled, and nothing is on disk."
     number = run.planned.index(run.current) + 1
-    return f"Step {number} of {len(run.planned)}: {NAMES[run.current]}"
+    step = f"Step {number} of {len(run.planned)}: {NAMES[run.current]}"
+    return " · ".join(filter(None, [step, time_left(run.left_s)]))
 
 
 def _measured(step: Step, call: GenerationResult, calls: int, longest_s: float) -> h.Element:
     timing = call.timing
-    names = phase_names(timing, call.cache)
+    names = phase_names(call)
     seconds = {name: getattr(timing, f"{name}_s") for name in PHASES}
     label = ", ".join(f"{names[name]} {quantities.seconds(s)}" for name, s in seconds.items())
     drawn = {name: s for name, s in seconds.items() if s >= _MIN_SHARE * timing.total_s}

@@ -7,6 +7,7 @@ import argparse
 import importlib
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -15,8 +16,10 @@ from benchmarks import checkpoints, harness
 from benchmarks.__main__ import MEASURES, add_options
 from benchmarks.client import Answer, ask_all
 from benchmarks.contenders.memory_reader import float32_bytes
-from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender
+from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender, ContenderFailed
+from benchmarks.harness import MeasureFailed
 from benchmarks.measures import crowd, load, numbers, peers, weights
+from tests.gguf_files import finish
 from xla_backend.interface.results import TopLogprob
 
 NAMED = {contender.name: contender for contender in CONTENDERS}
@@ -26,6 +29,40 @@ LLAMA_CPP, PYTORCH = NAMED["llama.cpp, Q4_1"], NAMED["PyTorch"]
 
 def answer(sent: float = 0.0, first: float = 1.0, last: float = 3.0, text: str = "a") -> Answer:
     return Answer(sent, first, last, text, tokens=5, prompt_tokens=3, cached_tokens=0, cache="hit")
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_the_format_is_the_file_s_whatever_its_name(tmp_path: Path, says: bool) -> None:
+    file = tmp_path / "gemma-3-270m-q8_0-mine.gguf"
+    writer = gguf.GGUFWriter(file, "llama")
+    if says:
+        writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
+    blocks = np.zeros((256, 144), np.uint8)
+    writer.add_tensor("a", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_K)
+    writer.add_tensor("b", np.zeros(256, np.float32))
+    finish(writer)
+    form = "Q4_K_M" if says else "Q4_K"
+    assert checkpoints.format_of_file(str(file)) == form
+    chosen = peers._chosen(str(file), ["this engine", "llama.cpp"])  # noqa: SLF001
+    assert [one.name for one in chosen] == [
+        f"this engine, {form}",
+        f"this engine, {form} with int8",
+        f"llama.cpp, {form}",
+    ]
+    file.write_bytes(b"no model")
+    with pytest.raises(MeasureFailed, match="is no GGUF file"):
+        checkpoints.format_of_file(str(file))
+
+
+def test_peers_fail_where_nobody_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: object) -> None:
+        raise ContenderFailed("not installed")
+
+    monkeypatch.setattr(peers, "Running", fails)
+    monkeypatch.setattr(checkpoints, "folder", Path)
+    options = argparse.Namespace(**peers.OPTIONS | {"models": ["a model"]})
+    with pytest.raises(MeasureFailed, match="none of the contenders can run a model"):
+        list(peers.measure(options))
 
 
 def test_calls_take_turns_for_so_many_rounds_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from playwright.sync_api import expect
 
 from playground.tabs.chat.report import writing
 from playground.tabs.generate.report import story
-from playground.ui.families import ANSWERING
+from playground.ui.wording import ANSWERING
 from tests.browser.visit import Visit
 from xla_backend import question
 
@@ -31,7 +31,7 @@ def test_the_page_is_english_and_arabic_text_right_to_left(visit: Callable[..., 
 
     # An answer to a question, whose headings are English.
     [_, said] = writing(ARABIC, ANSWER)
-    answers = story(question(ARABIC), ANSWER, family=ANSWERING) + said["content"]["value"]
+    answers = story(question(ARABIC), ANSWER, wording=ANSWERING) + said["content"]["value"]
     window.page.evaluate("html => document.querySelector('#report').innerHTML = html", answers)
     parts = window.at("#report :is(.story-part, .chat-answer)")
     expect(parts).to_have_count(3)

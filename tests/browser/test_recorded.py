@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from playground.context.runs import Shown
 from playground.record.document import RecordedRun, document
+from tests.browser.conftest import CLIPBOARD
 from tests.playground.samples import miss, result
 from xla_backend import Token, TopLogprob
 from xla_backend.interface.timing import Span
@@ -40,7 +41,9 @@ def file(tmp_path: Path) -> str:
 def test_it_replays_and_ends_as_it_began(
     browser: Browser, file: str, width: int, scheme: str
 ) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page = browser.new_page(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, permissions=CLIPBOARD
+    )
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text))
@@ -67,6 +70,13 @@ def test_it_replays_and_ends_as_it_began(
     first.locator("summary", has_text="Tokens").click()
     first.locator("button.token").first.click()
     expect(first.locator(".token-popover li").first).to_contain_text("there")
+    first.get_by_role("button", name="Copy in words").click()
+    expect(first.get_by_role("button", name="Copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("First token after 3.10 s, then 20 tokens/s; 3.00 s of this was")
+    with page.expect_download() as download:
+        first.get_by_role("button", name="Save as picture").click()
+    assert download.value.path().read_bytes().startswith(b"\x89PNG")
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert not complaints
     page.close()

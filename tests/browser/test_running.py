@@ -139,7 +139,7 @@ def test_a_stop_while_xla_compiles_waits_for_it(window: Visit, engine: FakeBacke
     window.says("#notice", "The compile cannot be interrupted; its result is cached.")
     window.says("#stop", "Stopping")
     engine.release("make")
-    window.says("#notice", "Stopped before it began.")
+    window.says("#notice", "Stopped before any text.")
     window.write("Another prompt of that size")
     window.at("#prediction .outcome-hit").wait_for()
 
@@ -152,9 +152,9 @@ def test_a_visitor_waits_stops_and_leaves(visit: Open, window: Visit, engine: Fa
     engine.hold("turn")
     second.at("#generate").click()
     second.says("#report", "WAITS", "Queued: 1 request ahead")
-    second.says("#status .status-before", "1 request before yours")
+    second.says("#status .status-activity", "Queued: 1 request ahead")
     second.at("#stop").click()
-    second.says("#notice", "Stopped before it began.")
+    second.says("#notice", "Stopped before any text.")
     second.says("#report", "Press Show what XLA does")
 
     second.at("#generate:enabled").click()

@@ -49,14 +49,15 @@ from xla_backend import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.buckets import pool_key
-from xla_backend.interface.decisions import Decision, Decisions
+from xla_backend.interface.decisions import Decision, Decisions, QuestionTokens
 from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
 from xla_backend.interface.prompt import Prompt, TokenIds
-from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import Past, PromptProgress, TextChunk, TimedText, TopLogprob
 from xla_backend.prediction import prediction
 
@@ -186,10 +187,11 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
 
     request: TextRequest = NOTHING
     met: Prediction | None = None
+    prepared: Prepared | None = None  # as it came
 
     def _find(self) -> tuple[CacheKey, CacheOutcome]:
         self.backend.raise_error(self.request.prompt)
-        self.met = self.backend.predict_text(self.request)
+        self.met = self.backend.predict_text(self.prepared or self.request)
         return self.met.key, self.met.outcome
 
     def _own(self) -> Iterable[str]:
@@ -254,9 +256,9 @@ class FakeWindows(FakeStream[TranscribedWindow, Transcription]):
 
     def _heard(self, text: str, number: int) -> TranscribedWindow:
         cache = CacheOutcome.HIT if number else self.outcome
-        times = {"start_s": 4.0 * number, "end_s": 4.0 * (number + 1)}
-        segments = (TimedText(**times, text=text),)
-        return window(text=text, **times, cache=cache, segments=segments)
+        start_s, end_s = 4.0 * number, 4.0 * (number + 1)
+        segments = (TimedText(start_s, end_s, text, (7, 8)),)
+        return window(text=text, start_s=start_s, end_s=end_s, cache=cache, segments=segments)
 
     def _end(self, said: list[TranscribedWindow]) -> Transcription:
         return transcription(
@@ -420,9 +422,12 @@ class FakeBackend(Script, ServedBackend):
                 return info
         raise ModelUnavailable(f"There is no model {model!r} here.")
 
-    def submit(self, request: TextRequest) -> FakeTextStream:
+    def submit(self, request: TextRequest | Prepared) -> FakeTextStream:
+        prepared = request if isinstance(request, Prepared) else None
+        if isinstance(request, Prepared):
+            request = request.request
         self.asked.append((request.model, request.prompt, request.options, request.exact_key))
-        stream = FakeTextStream(self, request.model, request=request)
+        stream = FakeTextStream(self, request.model, request=request, prepared=prepared)
         self.streams.append(stream)
         return stream
 
@@ -435,29 +440,35 @@ class FakeBackend(Script, ServedBackend):
         self.streams.append(stream)
         return stream
 
-    def predict_text(self, request: TextRequest) -> Prediction:
+    def prepare(self, request: TextRequest) -> Prepared:
         model, prompt, options = request.model, request.prompt, request.options
         if self.load(model).family == "speech":
             raise InvalidRequest(f"{model} takes recordings.")
-        said = [each.content for each in prompt] if isinstance(prompt, tuple) else [str(prompt)]
-        if not any(text.split() for text in said):
-            raise InvalidRequest("The prompt is empty.")
-        said += [question.asked("") for question in request.questions]
-        tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
-        if isinstance(prompt, TokenIds):
-            tokens = len(prompt.ids)
+        check_prompt(prompt, self.load(model))
+        encode = FakeTokenizer(self).encode
+        ids = tuple(encode(prompt, tools=request.tools, template=request.template))
         if request.questions:
-            return self._predict(model, pool_key(CONTEXT_LENGTH), tokens)
+            for question in request.questions:
+                ids += tuple(encode(question.asked("")))
+            questions = QuestionTokens((ids,), (((0,),),), ())
+            key = pool_key(CONTEXT_LENGTH)
+            return Prepared(request, options, key, ids, frozenset(), questions, 0.0)
+        tokens = len(ids)
         room, new_tokens = CONTEXT_LENGTH - tokens, options.max_new_tokens
         if new_tokens == MAX_NEW_TOKENS:  # as many as there is room for
             new_tokens = max(1, room)
         if new_tokens > room:
             raise InvalidRequest(f"The model has room for {CONTEXT_LENGTH} tokens.")
         wanted = BucketRules().key_for(tokens, options.num_beams, new_tokens, CONTEXT_LENGTH)
-        pooled = self.has_pool and request.cache_salt
-        if pooled and self.load(model).family == "decoder-only":
+        info = replace(self.load(model), context_length=CONTEXT_LENGTH)
+        if self.has_pool and request.mode_with(info, has_rows=True) == "rows":
             wanted = pool_key(CONTEXT_LENGTH)
-        return self._predict(model, wanted, tokens, request.exact_key)
+        return Prepared(request, options, wanted, ids, frozenset(), None, 0.0)
+
+    def predict_text(self, request: TextRequest | Prepared) -> Prediction:
+        prepared = request if isinstance(request, Prepared) else self.prepare(request)
+        tokens = len(prepared.token_ids)
+        return self._predict(prepared.model, prepared.key, tokens, prepared.may_reuse)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         if self.load(model).family != "speech":
@@ -465,7 +476,7 @@ class FakeBackend(Script, ServedBackend):
         return self._predict(model, SPEECH_KEY, SPEECH_KEY.padded_length)
 
     def _predict(
-        self, model: str, wanted: CacheKey, tokens: int, exact_key: bool = True
+        self, model: str, wanted: CacheKey, tokens: int, may_reuse: bool = False
     ) -> Prediction:
         return prediction.predict(
             wanted,
@@ -473,7 +484,7 @@ class FakeBackend(Script, ServedBackend):
             [entry for entry in self.cached_functions() if entry.model == model],
             self.history.get(model, {}),
             lambda key: [] if (model, key) in self.on_disk else ["decode"],
-            exact_key,
+            may_reuse,
         )
 
     def compare(self, request: FunctionRequest) -> FunctionComparison:

@@ -59,7 +59,13 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def start(command: Sequence[str], folder: Path, environment: dict[str, str], port: int) -> Served:
+def start(
+    command: Sequence[str],
+    folder: Path,
+    environment: dict[str, str],
+    port: int,
+    host: str = "127.0.0.1",
+) -> Served:
     """Starts a command that serves the app on a port, and waits for its page."""
     process = subprocess.Popen(
         command,
@@ -69,7 +75,7 @@ def start(command: Sequence[str], folder: Path, environment: dict[str, str], por
         stderr=subprocess.STDOUT,
         text=True,
     )
-    served = Served(process, f"http://127.0.0.1:{port}")
+    served = Served(process, f"http://{host}:{port}")
     threading.Thread(target=_read, args=(served,), daemon=True).start()
     deadline = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline and process.poll() is None:

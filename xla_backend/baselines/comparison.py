@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from xla_backend.baselines import overlay
 from xla_backend.baselines.overlay import BaselineMissing
-from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.checkpoints.models import Registry, folder_info
 from xla_backend.child_process import calling
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess, search_path
@@ -328,7 +328,7 @@ class BaselineComparison:
     def _is_rotary(self) -> bool:
         listed = {info.name: info for info in self._registry.list()}
         info = listed.get(self.model) or folder_info(self.model)
-        return info.model_type in rotary_form.MODEL_TYPES
+        return info.model_type in DECODERS
 
     def _start(self, baseline: Baseline, start: Callable[[], ChildProcess]) -> None:
         with self._lock:

@@ -116,7 +116,20 @@ def _clipped(resampled: np.ndarray) -> np.ndarray:
 
 
 def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
-    """Decodes a file to (n,) float32 at `rate`; stops just after `max_seconds`.
+    """Decodes a file to (n,) float32 at `rate`: the first of its tracks that is not silent."""
+    samples, tracks = _read_track(path, 0, rate, max_seconds)
+    for track in range(1, tracks):
+        if samples.any():
+            break
+        samples, _ = _read_track(path, track, rate, max_seconds)
+    if not len(samples):
+        raise InvalidRequest(f"The file {path.name!r} contains no sound: record or choose another.")
+    return samples
+
+
+def _read_track(path: Path, track: int, rate: int, max_seconds: float) -> tuple[np.ndarray, int]:
+    """Decodes a track, none if it is empty, and says how many there are; stops just after
+    `max_seconds`.
 
     Each block is mixed down and resampled before the next one is decoded, so memory does not
     depend on the file's channels or rate: half a megabyte of FLAC can hold gigabytes of silence.
@@ -132,7 +145,7 @@ def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
     except (OSError, ValueError) as error:  # a name too long, a null byte, a folder out of bounds
         raise InvalidRequest(f"The audio file cannot be opened: {error}.") from error
     try:
-        with _opened(path) as (source_rate, channels, seconds, blocks):
+        with _opened(path, track) as (source_rate, channels, seconds, tracks, blocks):
             _checked_rate(source_rate)
             if channels > MAX_CHANNELS:
                 raise InvalidRequest(
@@ -170,19 +183,20 @@ def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
             f"send {_FORMATS} (was it renamed, or cut off on its way?)."
         ) from error
     if not frames:
-        raise InvalidRequest(f"The file {path.name!r} contains no sound: record or choose another.")
+        return np.zeros(0, np.float32), tracks
     if frames / source_rate > max_seconds:
         raise _too_long(frames / source_rate, max_seconds)
     if bad:
         raise _not_finite(bad, frames * channels)
     if source_rate != rate:
         pieces.append(resampler.resample_chunk(np.zeros(0), last=True))
-    return _clipped(np.concatenate(pieces) / peak)
+    return _clipped(np.concatenate(pieces) / peak), tracks
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, int, float, Iterator[np.ndarray]]]:
-    """Opens a file: rate, channels, seconds (0 if unknown) and blocks of float32 `[n, channels]`.
+def _opened(path: Path, track: int) -> Iterator[tuple[int, int, float, int, Iterator[np.ndarray]]]:
+    """Opens a sound track of a file: rate, channels, seconds (0 if unknown), how many tracks there
+    are, and blocks of float32 `[n, channels]`.
 
     libsndfile reads it, or FFmpeg if libsndfile cannot, such as recordings of telephones.
     """
@@ -194,7 +208,12 @@ def _opened(path: Path) -> Iterator[tuple[int, int, float, Iterator[np.ndarray]]
         allowed = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
         try:
             with av.open(path, options=allowed) as container:
-                stream = container.streams.audio[0]
+                tracks = container.streams.audio
+                if not tracks:
+                    raise InvalidRequest(
+                        f"The file {path.name!r} has no sound track: choose a recording."
+                    )
+                stream = tracks[track]
                 packed = av.AudioResampler("flt", stream.layout, stream.rate)
                 blocks = (
                     piece.to_ndarray().reshape(-1, stream.channels)
@@ -202,7 +221,7 @@ def _opened(path: Path) -> Iterator[tuple[int, int, float, Iterator[np.ndarray]]
                     for piece in packed.resample(frame)
                 )
                 seconds = (container.duration or 0) / av.time_base
-                yield stream.rate, stream.channels, seconds, blocks
+                yield stream.rate, stream.channels, seconds, len(tracks), blocks
         except av.error.FFmpegError as error:  # of many classes
             raise ValueError(str(error)) from error
         return
@@ -210,7 +229,7 @@ def _opened(path: Path) -> Iterator[tuple[int, int, float, Iterator[np.ndarray]]
         # A header with a wrong length does no harm.
         seconds = file.frames / file.samplerate if 0 < file.frames < 2**40 else 0.0
         blocks = (file.read(_BLOCK, dtype="float32", always_2d=True) for _ in itertools.count())
-        yield file.samplerate, file.channels, seconds, blocks
+        yield file.samplerate, file.channels, seconds, 1, blocks
 
 
 def _checked_rate(rate: Any) -> int:

@@ -15,20 +15,17 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from xla_backend.checkpoints import hub, kinds, rotary_form
+from xla_backend.checkpoints import hub, kinds
 from xla_backend.checkpoints.added_models import AddedModels
-from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model
+from xla_backend.checkpoints.architectures import positions
+from xla_backend.checkpoints.architectures.table import ARCHITECTURES, BY_GGUF, DECODERS, find
+from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file
 from xla_backend.checkpoints.hub import Download
 from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
-from xla_backend.checkpoints.weights import (
-    MODEL_TYPES,
-    read_config,
-    read_config_values,
-    weight_files,
-)
+from xla_backend.checkpoints.weights import read_config, read_config_values, weight_files
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions, shown
 from xla_backend.interface.results import ModelInfo
@@ -62,16 +59,6 @@ REPOSITORIES = {
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """Defaults that are taken from a generation config."""
-
-Family = Literal["decoder-only", "encoder-decoder", "speech"]
-
-_FAMILIES: dict[str, Family] = {
-    "gpt2": "decoder-only",
-    "opt": "decoder-only",
-    "t5": "encoder-decoder",
-    "whisper": "speech",
-    **dict.fromkeys(rotary_form.MODEL_TYPES, "decoder-only"),
-}
 
 
 @dataclass(frozen=True)
@@ -215,6 +202,7 @@ class Registry:
         added: AddedModels | None = None,
         weights: str | None = None,
         activations: str | None = None,
+        kernels: str | None = None,
     ) -> None:
         """Defines what may be loaded.
 
@@ -230,12 +218,15 @@ class Registry:
                 environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
             activations: their format, one of `matmul.kinds.ACTIVATIONS`; None for the environment
                 variable `XLA_BACKEND_ACTIVATIONS` or else "exact".
+            kernels: what computes, one of `kinds.KERNELS`; None for the environment variable
+                `XLA_BACKEND_KERNELS` or else "auto".
 
         Raises:
-            InvalidRequest: there is no such format.
+            InvalidRequest: there is no such format, or there are no such kernels here.
         """
         self.weights = kinds.chosen(weights)
         self.activations = kinds.chosen_activations(activations)
+        self.kernels = kinds.chosen_kernels(kernels)
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)
@@ -312,7 +303,9 @@ class Registry:
         return {name: self._as_chosen(info) for name, info in added.items()}
 
     def _as_chosen(self, info: ModelInfo) -> ModelInfo:
-        return dataclasses.replace(info, weights=self.weights, activations=self.activations)
+        return dataclasses.replace(
+            info, weights=self.weights, activations=self.activations, kernels=self.kernels
+        )
 
     def _bundled(self) -> dict[str, tuple[ModelInfo, Path]]:
         """Bundled models and their folders; read each time, because they can change."""
@@ -328,7 +321,7 @@ class Registry:
                 values = read_config_values(place)
             except ModelUnavailable:
                 continue
-            if values.get("model_type") not in MODEL_TYPES:
+            if find(values.get("model_type")) is None:
                 continue
             known = _KNOWN.get(name)
             said = known.description if known else _first_line_of_card(place)
@@ -377,6 +370,7 @@ def open_registry(
     added: AddedModels | None = None,
     weights: str = "",
     activations: str = "",
+    kernels: str = "",
 ) -> Registry:
     """The registry of a server that offers these models, or all known ones if none are given.
 
@@ -393,6 +387,7 @@ def open_registry(
         added=added,
         weights=weights,
         activations=activations,
+        kernels=kernels,
     )
 
 
@@ -413,15 +408,6 @@ def _packaged() -> dict[str, Path]:
     return found
 
 
-# The setting with the context length. T5 has relative positions and so no bound.
-_CONTEXT_LENGTH_NAMES = {
-    "gpt2": "n_positions",
-    "opt": "max_position_embeddings",
-    "whisper": "max_target_positions",
-    **dict.fromkeys(rotary_form.MODEL_TYPES, "max_position_embeddings"),
-}
-
-
 def folder_info(name: str) -> ModelInfo:
     """A folder's entry in the list, without loading it.
 
@@ -432,7 +418,7 @@ def folder_info(name: str) -> ModelInfo:
         values = read_config_values(Path(name))
     except ModelUnavailable:
         return info
-    is_supported = values.get("model_type") in MODEL_TYPES
+    is_supported = find(values.get("model_type")) is not None
     return _with_config(info, Path(name), values) if is_supported else info
 
 
@@ -462,12 +448,13 @@ def candidate(name: str) -> ModelInfo:
         _hub_info(name), license=repository.license, download_bytes=repository.download_bytes
     )
     if ":" in name:
-        model_type = gguf_model.MODEL_TYPES.get(repository.gguf_architecture, "")
-        if repository.gguf_architecture and not model_type:
+        architecture = BY_GGUF.get(repository.gguf_architecture)
+        if repository.gguf_architecture and architecture is None:
             raise ModelUnavailable(
                 f"{name} has the architecture {shown(repository.gguf_architecture, 60)}, which is "
-                f"not supported. Supported are {', '.join(gguf_model.MODEL_TYPES)}."
+                f"not supported. Supported are {', '.join(BY_GGUF)}."
             )
+        model_type = architecture.model_type if architecture else ""
         return dataclasses.replace(info, family="decoder-only", model_type=model_type)
     folder = hub.fetch_config(name)
     try:
@@ -485,10 +472,11 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
 
 def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> ModelInfo:
     """The entry of a local model, with the fields from its config files."""
-    context_length = config.get(_CONTEXT_LENGTH_NAMES.get(config["model_type"], ""))
+    described = ARCHITECTURES[config["model_type"]]
+    context_length = config.get(described.context_setting or "")
     return dataclasses.replace(
         info,
-        family=_FAMILIES[config["model_type"]],
+        family=described.family,
         context_length=(usable := _usable(config["model_type"], context_length, config)),
         own_context=context_length if usable != context_length else None,
         on_disk=True,
@@ -512,23 +500,25 @@ def _usable(model_type: str, context_length: object, config: dict[str, Any]) -> 
     """The context length that this engine supports."""
     if not isinstance(context_length, int):
         return None
-    is_bounded = model_type in rotary_form.MODEL_TYPES
-    return rotary_form.context_length(context_length, config) if is_bounded else context_length
+    is_bounded = model_type in DECODERS
+    return positions.context_length(context_length, config) if is_bounded else context_length
 
 
 def _hub_info(name: str) -> ModelInfo:
     # Before the download only the name says the architecture of an unknown model.
-    guessed = next((kind for kind in _FAMILIES if kind in name.lower()), "")
+    guessed = next((kind for kind in ARCHITECTURES if kind in name.lower()), "")
     is_chat = re.search(r"instruct|chat|-it$", name.lower()) is not None
     known = _KNOWN.get(name) or _Known(guessed, "From the Hugging Face Hub.", is_instruct=is_chat)
+    described = find(known.model_type)
+    family = described.family if described else "decoder-only"
     return ModelInfo(
         name=name,
-        family=_FAMILIES.get(known.model_type, "decoder-only"),
+        family=family,
         source="hub",
         description=known.description,
         context_length=(usable := _usable(known.model_type, known.context_length, {})),
         own_context=known.context_length if usable != known.context_length else None,
-        is_multilingual=known.model_type == "whisper" and not name.endswith(".en"),
+        is_multilingual=family == "speech" and not name.endswith(".en"),
         model_type=known.model_type,
         is_instruct=known.is_instruct,
         sampling=known.sampling,
@@ -548,7 +538,7 @@ def _as_on_disk(info: ModelInfo) -> ModelInfo:
     """The entry of a Hub model, with the fields from its files if they are in the local cache."""
     place = _cached(REPOSITORIES.get(info.name, info.name))
     values = read_config_values(place) if place is not None else {}
-    if place is None or values.get("model_type") not in MODEL_TYPES:
+    if place is None or find(values.get("model_type")) is None:
         return info
     return _with_config(info, place, values)
 
@@ -614,7 +604,9 @@ def _missing(folder: Path, model_type: Any) -> str | None:
     if not has_tokenizer:
         return "it has no tokenizer (tokenizer.json, or vocab.json with merges.txt)"
     is_described = (folder / "preprocessor_config.json").is_file()
-    if model_type == "whisper" and not is_described and not ctranslate2_model.is_model(folder):
+    described = find(model_type)
+    is_speech = described is not None and described.family == "speech"
+    if is_speech and not is_described and not ctranslate2_model.is_model(folder):
         return "a speech model needs its preprocessor_config.json"
     return None
 

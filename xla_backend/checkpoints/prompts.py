@@ -6,12 +6,10 @@ page's process give the same messages.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.errors import ContextLengthExceeded, InvalidRequest
 from xla_backend.interface.prompt import Message, TokenIds
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from xla_backend.checkpoints.tokenization import Tokenizer
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
-    from xla_backend.interface.requests import TextRequest
     from xla_backend.interface.results import ModelInfo
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -33,7 +30,6 @@ def encode_prompt(
     tokenizer: Tokenizer,
     prompt: Prompt,
     info: ModelInfo,
-    tools: Sequence[dict[str, Any]] = (),
     template: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[int]:
     """Checks and encodes a prompt; returns its token ids.
@@ -42,15 +38,14 @@ def encode_prompt(
         tokenizer: the model's.
         prompt: the text to continue, or messages.
         info: the model.
-        tools: see `Tokenizer.encode`.
-        template: see there.
+        template: see `Tokenizer.encode`.
 
     Raises:
         InvalidRequest: the prompt is empty, blank or not text, or it is a speech model.
         ContextLengthExceeded: it is too long.
     """
     check_prompt(prompt, info)
-    token_ids = tokenizer.encode(prompt, tools=tools, template=template)
+    token_ids = tokenizer.encode(prompt, template=template)
     check_length(len(token_ids), info)
     return token_ids
 
@@ -104,61 +99,6 @@ def _empty(do: str) -> InvalidRequest:
     return InvalidRequest(f"The prompt is empty. Write a few words for the model to {do}.")
 
 
-def is_pooled(info: ModelInfo, request: TextRequest) -> bool:
-    """Whether a request runs as a row of the model's pool."""
-    options = request.options
-    asks = bool(
-        request.cache_salt
-        or options.prompt_lookup_num_tokens
-        or options.grammar
-        or request.questions
-    )
-    is_possible = info.family == "decoder-only" and info.context_length is not None
-    return asks and is_possible and options.num_beams == 1 and not request.exact_key
-
-
-def check_drafts(info: ModelInfo, options: GenerationOptions) -> None:
-    """Checks that a model can verify drafts, if there are any.
-
-    Raises:
-        InvalidRequest: it cannot.
-    """
-    if options.prompt_lookup_num_tokens and info.family != "decoder-only":
-        raise InvalidRequest(
-            f"prompt_lookup_num_tokens works with decoder-only models, and {info.name} is not one: "
-            "leave it out."
-        )
-
-
-def key_for(
-    rules: BucketRules,
-    info: ModelInfo,
-    prompt_tokens: int,
-    request: TextRequest,
-    has_pool: bool = True,
-) -> CacheKey:
-    """The exact cache key of a request; `has_pool` is whether the model can have one here.
-
-    Raises:
-        InvalidRequest: as for `check_drafts`, or no row can follow the requested grammar.
-    """
-    options = request.options
-    check_drafts(info, options)
-    if has_pool and is_pooled(info, request):
-        assert info.context_length is not None, "is_pooled"
-        return pool_key(info.context_length, options.prompt_lookup_num_tokens)
-    if options.grammar or request.questions:
-        what = "answer questions" if request.questions else "follow a grammar"
-        raise InvalidRequest(
-            f"{info.name} cannot {what} here: that needs a decoder-only model, one beam, no "
-            "exact_key, and a processor that converts float16. Choose another model, or leave "
-            f"the {'questions' if request.questions else 'grammar'} out."
-        )
-    return rules.key_for(
-        prompt_tokens, options.num_beams, options.max_new_tokens, info.context_length
-    )
-
-
 def check_length(prompt_tokens: int, info: ModelInfo) -> None:
     """Checks the length of a prompt without padding.
 
@@ -171,17 +111,22 @@ def check_length(prompt_tokens: int, info: ModelInfo) -> None:
         return
     least = "" if context is None else f", including at least one of the text: {most} are left"
     raise ContextLengthExceeded(
-        f"The prompt has {prompt_tokens} tokens, and {info.name} reads at most "
-        f"{context or most}{least}. Shorten the prompt by {prompt_tokens - most}."
+        # LiteLLM knows the error by this beginning, which is OpenAI's.
+        f"This model's maximum context length is {context or most} tokens{least}. The prompt has "
+        f"{prompt_tokens}: shorten it by {prompt_tokens - most}."
     )
 
 
-def with_room(request: TextRequest, prompt_tokens: int, info: ModelInfo) -> TextRequest:
-    """The request with its new tokens limited to the room in the context."""
-    if info.context_length is None:
-        return request
-    room = info.context_length - prompt_tokens
-    if request.options.max_new_tokens <= room:
-        return request
-    options = request.options.replace(max_new_tokens=room)
-    return dataclasses.replace(request, options=options)
+def check_options(options: GenerationOptions, vocabulary_size: int, info: ModelInfo) -> None:
+    """Checks the options that depend on the model's vocabulary.
+
+    Raises:
+        InvalidRequest: they name a token that the model does not have.
+    """
+    biased = tuple(token_id for token_id, _ in options.logit_bias)
+    for name, named in ("logit_bias", biased), ("stop_token_ids", options.stop_token_ids):
+        if named and named[-1] >= vocabulary_size:
+            raise InvalidRequest(
+                f"{name} names token {named[-1]}, but {info.name} has the tokens 0 to "
+                f"{vocabulary_size - 1}."
+            )

@@ -146,6 +146,12 @@ class Tokenizer:
         return cls(tokenizer, rows)
 
     @property
+    def rows(self) -> int:
+        """Rows of the model's embedding: its tokens are those below."""
+        assert self._rows is not None, "loaded to encode"
+        return self._rows
+
+    @property
     def has_chat_template(self) -> bool:
         """Whether messages can be encoded."""
         return self._chat is not None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.architectures.table import ARCHITECTURES, find
 from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model, mapped
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
@@ -37,55 +37,7 @@ _SAMPLE_BYTES = 2**16
 
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
-Shapes = Iterator[tuple[str, tuple[int, ...]]]
-
-# Settings that change the computation and that our models do not implement: another value would
-# give wrong text without an error.
-_REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
-    "gpt2": {
-        "tie_word_embeddings": True,
-        "add_cross_attention": False,
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-    },
-    "opt": {
-        "tie_word_embeddings": True,
-        "enable_bias": True,
-        "layer_norm_elementwise_affine": True,
-    },
-    "whisper": {"tie_word_embeddings": True},
-    "llama": {"pretraining_tp": 1},
-    "gemma2": {"use_bidirectional_attention": None},
-    "gemma3_text": {"use_bidirectional_attention": False, "attn_logit_softcapping": None},
-    "gemma4_text": {"attention_k_eq_v": False, "enable_moe_block": False},
-    "olmoe": {"clip_qkv": None},
-    "granitemoehybrid": {"time_step_limit": (0.0, math.inf)},
-    "falcon_h1": {
-        "attention_bias": False,
-        "mlp_bias": False,
-        "mamba_proj_bias": False,
-        "projectors_bias": False,
-        "time_step_limit": (0.0, math.inf),
-    },
-    "lfm3": {"use_sandwich_norm": True},
-    "qwen3_5_text": {"attn_output_gate": True},
-    "qwen3_5_moe_text": {"attn_output_gate": True},
-}
-
-_IMAGE_MODELS = (
-    "gemma3",
-    "gemma4",
-    "idefics3",
-    "internvl",
-    "lfm2_vl",
-    "lfm3_vl",
-    "llava",
-    "llava_next",
-    "mistral3",
-    "qwen3_5",
-    "qwen3_5_moe",
-    "smolvlm",
-)
+_IMAGE_MODELS = [name for each in ARCHITECTURES.values() for name in each.image_models]
 """Models of images and text, which read text alone as their text model would. That has a config of
 its own inside theirs, and is all that is loaded of them."""
 _SHARED_SETTINGS = (
@@ -95,10 +47,7 @@ _SHARED_SETTINGS = (
     "pad_token_id",
     "quantization_config",
 )
-"""What either of both configs may say."""
-
-MODEL_TYPES = ("gpt2", "opt", "t5", "whisper", *rotary_form.MODEL_TYPES)
-"""The values of `model_type` in a config.json that can be loaded."""
+"""What either of both configs may set."""
 
 
 def read_config(folder: Path) -> PretrainedConfig:
@@ -110,15 +59,16 @@ def read_config(folder: Path) -> PretrainedConfig:
     """
     values = read_config_values(folder)
     model_type = values.get("model_type")
-    if model_type not in MODEL_TYPES:
+    described = find(model_type)
+    if described is None:
         found = shown(model_type, 60) if model_type is not None else "no model_type"
         raise ModelUnavailable(
             f"{folder} has an architecture that is not supported: its config.json says {found}. "
-            f"Supported are {', '.join(MODEL_TYPES)}."
+            f"Supported are {', '.join(ARCHITECTURES)}."
         )
     quantized = values.get("quantization_config")
-    is_mxfp4 = isinstance(quantized, dict) and quantized.get("quant_method") == "mxfp4"
-    if quantized and not (is_mxfp4 and model_type == "gpt_oss"):
+    method = quantized.get("quant_method") if isinstance(quantized, dict) else None
+    if quantized and method not in described.quantizations:
         raise ModelUnavailable(
             f"{folder} has quantized weights, which are not supported. Choose a version of the "
             "model with weights in float32, float16 or bfloat16."
@@ -132,13 +82,9 @@ def read_config(folder: Path) -> PretrainedConfig:
             f"{folder / 'config.json'} has values that are invalid for a {model_type} model: "
             f"{last_line}"
         ) from error
-    if model_type == "t5":
-        # Transformers 5 marks every T5 as tied and keeps the setting's meaning under another name;
-        # a value that config.json leaves out has no attribute.
-        is_tied = values.get("tie_word_embeddings", True)
-        config.tie_word_embeddings = values.get("scale_decoder_outputs", is_tied)
-        config.decoder_start_token_id = values.get("decoder_start_token_id")
-    for name, required in _REQUIRED_SETTINGS.get(model_type, {}).items():
+    if described.complete:
+        described.complete(config, values)
+    for name, required in described.required.items():
         value = getattr(config, name, required)
         if value != required:
             raise ModelUnavailable(
@@ -270,8 +216,8 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     placed = _weight_map(folder) if folder.is_dir() else {}
     if any("/" in name for name in placed):
         placed = {}  # Keras writes other names there than in the files
-    is_rotary = config.model_type in rotary_form.MODEL_TYPES
-    find = rotary_form.pieces(config) if is_rotary else lambda name: [(name, lambda whole: whole)]
+    described = ARCHITECTURES[config.model_type]
+    find = described.pieces(config)
     all_tensors = (
         (path, name, tensor)
         for path in weight_files(folder)
@@ -279,19 +225,19 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
         if not placed or placed.get(name) == path.name  # a file may have some of another version
     )
     for path, name, tensor in _joined(all_tensors):
-        for own, take in find(_canonical_name(name, config.model_type)):
+        for own, take in find(_canonical_name(name, described.prefix)):
             try:
                 stored[own] = take(tensor)
             except IndexError as error:
                 shape = tensor.shape
                 raise _damaged(path, f"{name} of the shape {shape} has no {own}") from error
-    for alias in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
-        if config.model_type == "t5" and alias in stored:
-            stored.setdefault("shared.weight", stored[alias])
+    for alias, name in described.aliases.items():
+        if alias in stored:
+            stored.setdefault(name, stored[alias])
 
     expected = {**_expected_shapes(config, folder)}
     head, embedding = "lm_head.weight", "model.embed_tokens.weight"
-    is_tied = is_rotary and head not in expected
+    is_tied = embedding in expected and head not in expected
     if is_tied and head in stored:  # as in Transformers: a separate head counts
         if embedding not in stored:
             stored[embedding] = stored[head]
@@ -412,15 +358,14 @@ def _is_finite(tensor: Weights) -> bool:
 # Names
 
 
-def _canonical_name(name: str, model_type: str) -> str:
-    """The name in the PyTorch class with its head, for a file of any of the model's classes."""
-    if model_type == "t5":
+def _canonical_name(name: str, prefix: str) -> str:
+    """The name in the class with a head, for a file of any of the model's classes."""
+    if not prefix:
         return name.removeprefix("transformer.")
-    stem = "transformer." if model_type == "gpt2" else "model."
     name = re.sub(r"^(model\.)?(language_model|text_model)\.", "", name)  # of `_IMAGE_MODELS`
     if name.startswith(("lm_head.", "proj_out.")):
         return name
-    return stem + name.removeprefix(stem)
+    return prefix + name.removeprefix(prefix)
 
 
 _KERAS_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
@@ -570,8 +515,8 @@ def _expected_shapes(config: PretrainedConfig, folder: Path) -> Mapping[str, tup
     Raises:
         ModelUnavailable: a size is not a positive whole number, or heads do not divide the width.
     """
-    where = folder / "config.json"
-    for name in _SIZES[config.model_type]:
+    where, described = folder / "config.json", ARCHITECTURES[config.model_type]
+    for name in described.sizes:
         value = getattr(config, name, None)
         # Without a bound on layers, a wrong number would fill the memory with names.
         limit = 1000 if "layer" in name else 2**31 - 1
@@ -580,141 +525,11 @@ def _expected_shapes(config: PretrainedConfig, folder: Path) -> Mapping[str, tup
                 f"{where} sets {name} to {shown(value)}; it must be a whole number from 1 to "
                 f"{limit}."
             )
-    for heads in (name for name in _SIZES[config.model_type] if name.endswith(("head", "_heads"))):
-        # T5 and rotary decoders set the width of a head. All families have config.hidden_size.
-        if config.model_type in ("gpt2", "opt", "whisper") and config.hidden_size % getattr(
-            config, heads
-        ):
+    for heads in (name for name in described.sizes if name.endswith(("head", "_heads"))):
+        # All configurations have hidden_size.
+        if described.heads_divide_width and config.hidden_size % getattr(config, heads):
             raise ModelUnavailable(
                 f"{where} sets {heads} to {getattr(config, heads)}, which does not divide the "
                 f"model's width, {config.hidden_size}."
             )
-    return dict(_SHAPES[config.model_type](config))
-
-
-# The sizes that a config must set for the shapes below.
-_SIZES = {
-    "gpt2": "n_embd n_head n_layer n_positions vocab_size".split(),
-    "opt": "hidden_size num_attention_heads num_hidden_layers ffn_dim word_embed_proj_dim "
-    "max_position_embeddings vocab_size".split(),
-    "t5": "d_model d_kv d_ff num_heads num_layers num_decoder_layers "
-    "relative_attention_num_buckets vocab_size".split(),
-    "whisper": "d_model encoder_attention_heads decoder_attention_heads encoder_layers "
-    "decoder_layers encoder_ffn_dim decoder_ffn_dim num_mel_bins max_source_positions "
-    "max_target_positions vocab_size".split(),
-    **dict.fromkeys(
-        rotary_form.MODEL_TYPES,
-        "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
-        "max_position_embeddings vocab_size".split(),
-    ),
-    "qwen3_5_moe_text": "hidden_size moe_intermediate_size num_hidden_layers num_attention_heads "
-    "num_key_value_heads max_position_embeddings vocab_size".split(),
-}
-
-
-def _affine(name: str, *shape: int, bias: int | None = None) -> Shapes:
-    """`name`.weight and, if it has a bias, `name`.bias."""
-    yield f"{name}.weight", shape
-    if bias is not None:
-        yield f"{name}.bias", (bias,)
-
-
-def _gpt2_shapes(config: Any) -> Shapes:
-    width = config.n_embd
-    inner = config.n_inner or 4 * width
-    yield from _affine("transformer.wte", config.vocab_size, width)
-    yield from _affine("transformer.wpe", config.n_positions, width)
-    for layer in range(config.n_layer):
-        block = f"transformer.h.{layer}"
-        yield from _affine(f"{block}.ln_1", width, bias=width)
-        # (in, out): GPT-2's kernels are transposed, unlike the other models'.
-        yield from _affine(f"{block}.attn.c_attn", width, 3 * width, bias=3 * width)
-        yield from _affine(f"{block}.attn.c_proj", width, width, bias=width)
-        yield from _affine(f"{block}.ln_2", width, bias=width)
-        yield from _affine(f"{block}.mlp.c_fc", width, inner, bias=inner)
-        yield from _affine(f"{block}.mlp.c_proj", inner, width, bias=width)
-    yield from _affine("transformer.ln_f", width, bias=width)
-
-
-def _opt_shapes(config: Any) -> Shapes:
-    width, narrow = config.hidden_size, config.word_embed_proj_dim
-    yield from _affine("model.decoder.embed_tokens", config.vocab_size, narrow)
-    # Two rows more than positions, as in fairseq.
-    yield from _affine("model.decoder.embed_positions", config.max_position_embeddings + 2, width)
-    if narrow != width:
-        yield from _affine("model.decoder.project_in", width, narrow)
-        yield from _affine("model.decoder.project_out", narrow, width)
-    if config.do_layer_norm_before and not config._remove_final_layer_norm:
-        yield from _affine("model.decoder.final_layer_norm", width, bias=width)
-    for layer in range(config.num_hidden_layers):
-        block = f"model.decoder.layers.{layer}"
-        for name in ("k_proj", "v_proj", "q_proj", "out_proj"):
-            yield from _affine(f"{block}.self_attn.{name}", width, width, bias=width)
-        yield from _affine(f"{block}.self_attn_layer_norm", width, bias=width)
-        yield from _affine(f"{block}.fc1", config.ffn_dim, width, bias=config.ffn_dim)
-        yield from _affine(f"{block}.fc2", width, config.ffn_dim, bias=width)
-        yield from _affine(f"{block}.final_layer_norm", width, bias=width)
-
-
-def _t5_shapes(config: Any) -> Shapes:
-    width, heads = config.d_model, config.num_heads * config.d_kv
-    yield from _affine("shared", config.vocab_size, width)
-    for stack, layers in (
-        ("encoder", config.num_layers),
-        ("decoder", config.num_decoder_layers),
-    ):
-        attentions = ["SelfAttention"] + ["EncDecAttention"] * (stack == "decoder")
-        for layer in range(layers):
-            block = f"{stack}.block.{layer}.layer"
-            for place, attention in enumerate(attentions):
-                for name in ("q", "k", "v"):
-                    yield from _affine(f"{block}.{place}.{attention}.{name}", heads, width)
-                yield from _affine(f"{block}.{place}.{attention}.o", width, heads)
-                if layer == 0 and attention == "SelfAttention":
-                    yield from _affine(
-                        f"{block}.{place}.{attention}.relative_attention_bias",
-                        config.relative_attention_num_buckets,
-                        config.num_heads,
-                    )
-                yield from _affine(f"{block}.{place}.layer_norm", width)
-            dense = f"{block}.{len(attentions)}.DenseReluDense"
-            for name in ("wi_0", "wi_1") if config.is_gated_act else ("wi",):
-                yield from _affine(f"{dense}.{name}", config.d_ff, width)
-            yield from _affine(f"{dense}.wo", width, config.d_ff)
-            yield from _affine(f"{block}.{len(attentions)}.layer_norm", width)
-        yield from _affine(f"{stack}.final_layer_norm", width)
-    if not config.tie_word_embeddings:
-        yield from _affine("lm_head", config.vocab_size, width)
-
-
-def _whisper_shapes(config: Any) -> Shapes:
-    width = config.d_model
-    yield from _affine("model.encoder.conv1", width, config.num_mel_bins, 3, bias=width)
-    yield from _affine("model.encoder.conv2", width, width, 3, bias=width)
-    yield from _affine("model.encoder.embed_positions", config.max_source_positions, width)
-    yield from _affine("model.decoder.embed_tokens", config.vocab_size, width)
-    yield from _affine("model.decoder.embed_positions", config.max_target_positions, width)
-    for stack, layers, inner in (
-        ("encoder", config.encoder_layers, config.encoder_ffn_dim),
-        ("decoder", config.decoder_layers, config.decoder_ffn_dim),
-    ):
-        for layer in range(layers):
-            block = f"model.{stack}.layers.{layer}"
-            for attention in ["self_attn"] + ["encoder_attn"] * (stack == "decoder"):
-                yield from _affine(f"{block}.{attention}.k_proj", width, width)
-                for name in ("v_proj", "q_proj", "out_proj"):
-                    yield from _affine(f"{block}.{attention}.{name}", width, width, bias=width)
-                yield from _affine(f"{block}.{attention}_layer_norm", width, bias=width)
-            yield from _affine(f"{block}.fc1", inner, width, bias=inner)
-            yield from _affine(f"{block}.fc2", width, inner, bias=width)
-            yield from _affine(f"{block}.final_layer_norm", width, bias=width)
-        yield from _affine(f"model.{stack}.layer_norm", width, bias=width)
-
-
-_SHAPES = {
-    "gpt2": _gpt2_shapes,
-    "opt": _opt_shapes,
-    "t5": _t5_shapes,
-    "whisper": _whisper_shapes,
-    **dict.fromkeys(rotary_form.MODEL_TYPES, rotary_form.shapes),
-}
+    return dict(described.shapes(config))

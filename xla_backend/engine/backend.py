@@ -28,11 +28,11 @@ from xla_backend.engine.text import Text, TextStream
 from xla_backend.engine.transcription import Hearing, WindowStream
 from xla_backend.engine.warm_up import WarmUp
 from xla_backend.interface.backend import AnyBackend
-from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.function_comparison import FunctionComparison, FunctionRequest, StoredKey
 from xla_backend.interface.options import DEFAULT_OPTIONS, GenerationOptions
 from xla_backend.interface.prompt import question
-from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
     CacheOutcome,
@@ -42,15 +42,13 @@ from xla_backend.interface.results import (
     Past,
     Prediction,
 )
+from xla_backend.model.loaded_model import DEFAULT_KV_BYTES
 from xla_backend.prediction.history import History
-from xla_backend.prediction.vocabulary import Known, Vocabulary
+from xla_backend.prediction.vocabulary import Known
 from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
-
-DEFAULT_KV_BYTES = 10**9
-"""Memory for the keys and values of a model's pool; more where one row needs more."""
 
 SHORT_QUESTION = 16
 """Tokens of a question for which the warm-up at the start compiles functions."""
@@ -98,8 +96,10 @@ class Backend(AnyBackend):
         registry = Registry() if registry is None else registry
         self._loop = Loop(on_status, on_change)
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
-        self._history = History(opened, kinds.both(registry.weights, registry.activations))
-        self._models = LoadedModels(registry, opened, self._loop)
+        self._history = History(
+            opened, kinds.all_of(registry.weights, registry.activations, registry.kernels)
+        )
+        self._models = LoadedModels(registry, rules, opened, self._loop, kv_bytes)
         self._maker = FunctionMaker(self._cache, self._history, self._loop)
         self._functions = FunctionResolver(rules, opened, self._cache, self._history, self._maker)
         self._warm_up = WarmUp(self._maker, self._history, self._loop)
@@ -121,21 +121,24 @@ class Backend(AnyBackend):
 
     def submit(
         self,
-        request: TextRequest,
+        request: TextRequest | Prepared,
         may_begin: Callable[[], bool] = lambda: True,
         stream: TextStream | None = None,
     ) -> TextStream:
         """Queues a request and returns the stream of its text.
 
         Args:
-            request: the request.
+            request: the request; prepared here if it is not and its model is loaded, else once its
+                model is loaded.
             may_begin: called once, before the request starts; if it returns False, nothing runs and
                 `result` stays None.
             stream: receives the text; None for a new one.
         """
+        if isinstance(request, TextRequest) and self._models.find(request.model) is not None:
+            request = self.prepare(request)
         stream = Stream() if stream is None else stream
         text = Text(
-            *(request, stream, self._models, self._functions, self._pools, self._loop, may_begin)
+            request, stream, self._models, self._functions, self._pools, self._loop, may_begin
         )
         self._loop.submit(text.steps(), stream)
         return stream
@@ -152,24 +155,24 @@ class Backend(AnyBackend):
         self._loop.submit(hearing.steps(), stream)
         return stream
 
-    def predict_text(self, request: TextRequest) -> Prediction:
+    def prepare(self, request: TextRequest) -> Prepared:
         """See `AnyBackend`; loads the model if need be."""
-        return self._vocabulary(request.model).predict_text(self._rules, request, self._known())
+        return self._models.vocabulary(request.model).prepare(request, self._rules)
+
+    def predict_text(self, request: TextRequest | Prepared) -> Prediction:
+        """See `AnyBackend`; loads the model if need be."""
+        prepared = request if isinstance(request, Prepared) else self.prepare(request)
+        return self._models.vocabulary(request.model).predict_text(prepared, self._known())
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
-        return self._vocabulary(model).predict_speech(self._rules, options, self._known())
-
-    def _vocabulary(self, model: str) -> Vocabulary:
-        engine = self._models.get(model)
-        said = engine.info, engine.tokenizer, engine.speech, engine.identity, engine.has_pool
-        return Vocabulary(*said)
+        return self._models.vocabulary(model).predict_speech(self._rules, options, self._known())
 
     def _known(self) -> Known:
         return Known(self.cached_functions(), self.past(), self.prefixes(), self._store)
 
-    def compare(self, request: FunctionRequest) -> FunctionComparison:
-        arrived = request.arrival_time
+    def compare(self, request: FunctionRequest, arrived: float | None = None) -> FunctionComparison:
+        """See `AnyBackend`; `arrived` as for `Stream`."""
         started = time.perf_counter() if arrived is None else arrived
 
         def compare() -> FunctionComparison:
@@ -189,7 +192,7 @@ class Backend(AnyBackend):
         self._loop.call(self._example_functions.clear)
 
     def key_for(self, model: str, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
-        """The exact key of a request; loads the model if need be.
+        """The exact key of a request with padded sizes; loads the model if need be.
 
         Args:
             model: as for `generate`.
@@ -203,7 +206,9 @@ class Backend(AnyBackend):
         if engine.speech is not None:
             options = fitting_options(options, engine.speech, engine.context_length)
             return self._functions.speech_key(engine, options)
-        return self._functions.key(engine, prompt_tokens, TextRequest(model, "", options))
+        return self._rules.key_for(
+            prompt_tokens, options.num_beams, options.max_new_tokens, engine.info.context_length
+        )
 
     def pool_key(self, model: str) -> CacheKey | None:
         """The key of a model's pool, None if it has none; loads the model if need be.
@@ -212,9 +217,8 @@ class Backend(AnyBackend):
             ModelUnavailable: as for `generate`.
         """
         engine = self._models.get(model)
-        if not engine.has_pool:
-            return None
-        return self._functions.key(engine, 1, TextRequest(model, "", cache_salt="pool"))
+        context = engine.info.context_length
+        return None if context is None or not engine.has_pool else pool_key(context)
 
     def warm(
         self,
@@ -256,10 +260,9 @@ class Backend(AnyBackend):
         prompt_tokens = 1
         if engine.info.is_instruct:  # the chat template adds many tokens
             prompt_tokens = len(engine.tokenizer.encode(question("?"))) + SHORT_QUESTION
-        salts = ["pool", ""] if engine.has_pool else [""]
-        requests = [TextRequest(model, "", options, cache_salt=salt) for salt in salts]
-        keys = [self._functions.key(engine, prompt_tokens, request) for request in requests]
-        self._warm_up.at_start(engine, keys)
+        key = self.key_for(model, prompt_tokens, options)
+        pool = self.pool_key(model)
+        self._warm_up.at_start(engine, [key] if pool is None else [pool, key])
 
     def prefetching(self) -> list[tuple[str, CacheKey]]:
         return self._warm_up.pending()

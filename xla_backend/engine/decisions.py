@@ -20,9 +20,8 @@ from xla_backend.model.kv_memory import OutOfBlocks
 from xla_backend.rows.pool import Row
 
 if TYPE_CHECKING:
-    from xla_backend.interface.decisions import Question
+    from xla_backend.interface.decisions import Question, QuestionTokens
     from xla_backend.model.functions import PoolFunctions
-    from xla_backend.prediction.questions import QuestionTokens
     from xla_backend.rows.pool import Pool
 
 
@@ -30,12 +29,11 @@ class Deciding:
     """Reads the rows of questions, chunk by chunk.
 
     Attributes:
-        tokens: of all of it.
         computed: tokens that were read so far. rows_at_once: the largest number of rows in a chunk.
     """
 
     def __init__(self, questions: Sequence[Question], tokens: QuestionTokens) -> None:
-        self.tokens = tokens
+        self._tokens = tokens
         self._questions = questions
         self._firsts: list[Row] = []
         self._rests: list[list[Row | None]] = []
@@ -51,14 +49,14 @@ class Deciding:
             salt: of the prefixes that are reused and cached.
         """
 
-        def row(ids: list[int], targets: Sequence[tuple[int, ...]] = ()) -> Row:
-            return Row(ids, len(ids), salt, DEFAULT_OPTIONS, targets=tuple(targets))
+        def row(ids: Sequence[int], targets: Sequence[tuple[int, ...]] = ()) -> Row:
+            return Row(list(ids), len(ids), salt, DEFAULT_OPTIONS, targets=tuple(targets))
 
-        shared = self.tokens.shared
+        shared = self._tokens.shared
         if shared:
             text = [row(shared)]
             yield from self._read(text, pool, functions, text)
-        each = list(zip(self.tokens.prompts, self.tokens.answers, strict=True))
+        each = list(zip(self._tokens.prompts, self._tokens.answers, strict=True))
         self._firsts = [row(ids, [tuple(answer[0] for answer in said)]) for ids, said in each]
         # Others are not cached: fresh memory costs more than reading a short question again.
         goes_on = [not shared or any(answer[1:] for answer in said) for _, said in each]

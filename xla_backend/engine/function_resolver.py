@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xla_backend.checkpoints.prompts import key_for
 from xla_backend.checkpoints.speech_input import speech_key
 from xla_backend.compilation import naming
 from xla_backend.compilation.function_cache import FunctionCache, Slot
@@ -20,11 +19,12 @@ from xla_backend.compilation.store import Store
 from xla_backend.engine.function_maker import FunctionMaker
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import CacheOutcome, FirstCall, RowRun
+from xla_backend.interface.requests import Prepared
+from xla_backend.interface.results import CacheOutcome, FirstCall, Miss, RowRun
 from xla_backend.interface.timing import Timing
 from xla_backend.prediction import prediction
 from xla_backend.prediction.history import History
+from xla_backend.prediction.misses import explain_miss
 from xla_backend.prediction.prediction import Choice
 
 if TYPE_CHECKING:
@@ -61,20 +61,21 @@ class FunctionResolver:
         self._history = history
         self._maker = maker
 
-    def key(self, engine: LoadedModel, prompt_tokens: int, request: TextRequest) -> CacheKey:
-        return key_for(self._rules, engine.info, prompt_tokens, request, engine.has_pool)
-
     def speech_key(self, engine: LoadedModel, options: GenerationOptions) -> CacheKey:
         """The key of a recording's windows, which all have the same length."""
         assert engine.speech is not None, "only speech models have windows"
         return speech_key(self._rules, engine.speech, options)
 
-    def choose(self, engine: LoadedModel, wanted: CacheKey, exact_key: bool = False) -> Choice:
+    def choose(self, engine: LoadedModel, wanted: CacheKey, may_reuse: bool = True) -> Choice:
         """Which functions serve a request now."""
         in_memory = self._cache.keys(engine.info.name)
         return prediction.choose(
-            wanted, in_memory, lambda key: self._is_stored(engine, key), exact_key
+            wanted, in_memory, lambda key: self._is_stored(engine, key), may_reuse
         )
+
+    def explain_miss(self, engine: LoadedModel, prepared: Prepared) -> Miss:
+        """Why no function in memory serves a request now."""
+        return explain_miss(prepared, self._cache.keys(engine.info.name))
 
     def is_ready(self, engine: LoadedModel, choice: Choice) -> bool:
         """Whether the chosen functions are in memory."""

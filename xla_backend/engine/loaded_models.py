@@ -1,6 +1,6 @@
 """`LoadedModels`: the models in memory, and how they are loaded.
 
-Knows names, downloads and loading. Must not know requests, nor which functions a model has.
+Knows names, downloads and loading. Must not know how requests run, nor which functions a model has.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from xla_backend.compilation.startup import prepare_environment
+from xla_backend.interface.buckets import BucketRules
+from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import EngineStatus, ModelInfo
+from xla_backend.prediction.vocabulary import Vocabulary
 
 prepare_environment()  # before TensorFlow is imported, by this module or another
 
@@ -23,15 +26,32 @@ from xla_backend.model.loaded_model import LoadedModel  # noqa: E402
 class LoadedModels:
     """Loads each model once, at its first request."""
 
-    def __init__(self, registry: Registry, store: Store | None, loop: Loop) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        rules: BucketRules,
+        store: Store | None,
+        loop: Loop,
+        kv_bytes: int,
+    ) -> None:
+        """Loads nothing yet; `kv_bytes`: see `LoadedModel`."""
         self._registry = registry
+        self._rules = rules
         self._compiler = Compiler(store)
         self._loop = loop
+        self._kv_bytes = kv_bytes
         self._beside = ThreadPoolExecutor(1, "loader")
         self._engines: dict[str, LoadedModel] = {}
+        self._vocabularies: dict[str, Vocabulary] = {}
 
     def find(self, model: str) -> LoadedModel | None:
         return self._engines.get(model)
+
+    def vocabulary(self, model: str) -> Vocabulary:
+        """The vocabulary of a model; errors as for `get`."""
+        if model not in self._vocabularies:
+            self.get(model)
+        return self._vocabularies[model]
 
     def get(self, model: str) -> LoadedModel:
         """The model, loaded if need be.
@@ -45,6 +65,10 @@ class LoadedModels:
         """The model, loaded in another thread if need be, and the seconds that took."""
         return self._beside.submit(self._load, model)
 
+    def prepare_beside(self, request: TextRequest) -> Future[Prepared]:
+        """A request, prepared in another thread; its model must be loaded."""
+        return self._beside.submit(self.vocabulary(request.model).prepare, request, self._rules)
+
     def _load(self, model: str) -> tuple[LoadedModel, float]:
         start = time.perf_counter()
         if model not in self._engines:
@@ -54,7 +78,11 @@ class LoadedModels:
                 files = self._registry.locate(model, on_progress=self._tell_download)
                 if self._loop.status.state == "downloading":
                     self._loop.tell_beside("load", loading)
-                self._engines[model] = LoadedModel(files, self._compiler)
+                engine = LoadedModel(files, self._compiler, self._kv_bytes)
+                self._vocabularies[model] = Vocabulary(
+                    engine.info, engine.tokenizer, engine.speech, engine.identity, engine.has_pool
+                )
+                self._engines[model] = engine
             finally:
                 self._loop.tell_beside("load", None)
         return self._engines[model], time.perf_counter() - start

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -21,9 +22,14 @@ class Stream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
 
     `result` is None until the iterator has ended; after `stop` it holds the output so far. It stays
     None if the stop came before anything ran.
+
+    Attributes:
+        arrived: when the request arrived, as `time.perf_counter()` of this machine.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arrived: float | None = None) -> None:
+        """`arrived` is None for now."""
+        self.arrived = time.perf_counter() if arrived is None else arrived
         self.result: Result | None = None
         self.is_stopped = False
         self.on_stop: Callable[[], object] = lambda: None

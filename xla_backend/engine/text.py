@@ -11,28 +11,27 @@ import dataclasses
 import secrets
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
-from xla_backend.checkpoints.prompts import encode_prompt, with_room
 from xla_backend.checkpoints.tokenization import AnswerDecoder
 from xla_backend.engine.decisions import Deciding
 from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Awaited, AwaitEngine, AwaitResult, AwaitRow, Loop, Stopped
 from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
-from xla_backend.grammar import grammars
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.decisions import Decisions
-from xla_backend.interface.prompt import begun_text, thoughts_end
-from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.prompt import thoughts_end
+from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import (
+    CacheOutcome,
     EngineStatus,
     Finish,
     GenerationResult,
     GrammarWay,
+    Miss,
     PromptProgress,
     RowRun,
     TextChunk,
@@ -40,7 +39,6 @@ from xla_backend.interface.results import (
 )
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
-from xla_backend.prediction.questions import QuestionTokens
 from xla_backend.rows.scheduler import CHUNK_S, RowRequest
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ class Text:
 
     def __init__(
         self,
-        request: TextRequest,
+        request: TextRequest | Prepared,
         stream: TextStream,
         models: LoadedModels,
         functions: FunctionResolver,
@@ -70,19 +68,20 @@ class Text:
         loop: Loop,
         may_begin: Callable[[], bool],
     ) -> None:
+        """A request is prepared here if its model was not loaded before it arrived."""
         self._request = request
-        self._asked = request.options
         self._stream = stream
         self._models = models
         self._functions = functions
         self._pools = pools
         self._loop = loop
         self._may_begin = may_begin
-        arrival = time.perf_counter() if request.arrival_time is None else request.arrival_time
-        self._watch = Stopwatch("tokenize", arrival - request.tokenize_s)
-        self._watch.enter("queue", arrival)
+        tokenize_s = request.tokenize_s if isinstance(request, Prepared) else 0.0
+        self._watch = Stopwatch("tokenize", stream.arrived - tokenize_s)
+        self._watch.enter("queue", stream.arrived)
         self._grammar: Automaton | StepByStep | None = None
         self._load_s = 0.0
+        self._miss: Miss | None = None
         self._has_begun = False
         self._chunks: list[str] = []
         self._known = 0  # tokens decoded into the text so far
@@ -107,49 +106,43 @@ class Text:
         if engine is None:
             if not self._begins():
                 raise Stopped
-            watch.enter("queue")
             engine, self._load_s = yield AwaitResult(self._models.load_beside(request.model))
             watch.pause_for("load", self._load_s)  # not part of the phases
-        watch.enter("tokenize")
-        prompt_ids, deciding = list(request.token_ids), None
-        if request.questions:
-            with ThreadPoolExecutor(1) as beside:  # the text is tokenized with each question
-                asked = (engine.tokenizer, engine.info, request.prompt, request.questions)
-                tokens = yield AwaitResult(beside.submit(QuestionTokens.of, *asked))
-            deciding = Deciding(request.questions, tokens)
-        elif not prompt_ids:
-            prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
-        length = deciding.tokens.most_tokens if deciding else len(prompt_ids)
-        engine.check(request.options)
-        self._request = request = with_room(request, length, engine.info)
-        wanted = self._functions.key(engine, length, request)
-        # Control tokens have no text, except those that are stop strings.
-        shown = engine.tokenizer.special_ids(request.options.stop)
-        self._may_think = isinstance(request.prompt, tuple) and not begun_text(request.prompt)
-        self._decoder = AnswerDecoder(engine.tokenizer, shown, prompt_ids, self._may_think)
-        if (grammar := request.options.grammar) is not None:
-            grammar = grammars.behind(grammar, self._decoder.before)
+        if isinstance(request, TextRequest):
+            watch.enter("tokenize")
+            request = yield AwaitResult(self._models.prepare_beside(request))
+        self._prepared = prepared = request
+        wanted = prepared.key
+        self._decoder = AnswerDecoder(
+            engine.tokenizer, prepared.shown, prepared.token_ids, prepared.may_think
+        )
+        if (grammar := prepared.options.grammar) is not None:
+            watch.enter("tokenize")
             made = engine.grammars.get(grammar)
             try:
                 self._grammar = yield AwaitResult(made)
             finally:
                 made.cancel()  # a stopped request needs it no more
-        self._stops = StopStrings(request.options.stop, request.options.include_stop_str_in_output)
+        options = prepared.options
+        self._stops = StopStrings(options.stop, options.include_stop_str_in_output)
         watch.enter("queue")
-        choice = self._functions.choose(engine, wanted, request.exact_key)
+        choice = self._functions.choose(engine, wanted, prepared.may_reuse)
         if not self._functions.is_ready(engine, choice) and not self._begins():
             raise Stopped
         if wanted.variants:  # rows that run beside others use no drafts
             plain = dataclasses.replace(wanted, prompt_lookup_num_tokens=0)
             yield from self._served(engine, plain, self._functions.choose(engine, plain))
+        if choice.outcome is CacheOutcome.MISS:
+            self._miss = self._functions.explain_miss(engine, prepared)
         served = yield from self._served(engine, wanted, choice)
         self._compiling_s = self._loop.compiling.read()
-        if deciding is not None:
+        if prepared.questions is not None:
+            deciding = Deciding(prepared.request.questions, prepared.questions)
             yield from self._decide(engine, wanted, served, deciding)
         elif wanted.is_pooled:
-            yield from self._run_row(engine, wanted, served, prompt_ids)
+            yield from self._run_row(engine, wanted, served)
         else:
-            yield from self._run_padded(engine, wanted, served, prompt_ids)
+            yield from self._run_padded(engine, wanted, served)
 
     def _served(
         self, engine: LoadedModel, wanted: CacheKey, choice: Choice
@@ -162,11 +155,12 @@ class Text:
     # --- a row of the pool ----------------------------------------------------------------------
 
     def _run_row(
-        self, engine: LoadedModel, wanted: CacheKey, served: Served, prompt_ids: list[int]
+        self, engine: LoadedModel, wanted: CacheKey, served: Served
     ) -> Generator[Awaited, Any, None]:
-        pool = self._pools.of(engine)
-        request = self._request
-        row = pool.row(prompt_ids, request.cache_salt, request.options, self._grammar)
+        pool, prepared = self._pools.of(engine), self._prepared
+        row = pool.row(
+            prepared.token_ids, prepared.request.cache_salt, prepared.options, self._grammar
+        )
 
         status = EngineStatus("generating", str(wanted))
 
@@ -187,10 +181,10 @@ class Text:
             return self._has_begun
 
         def on_read() -> None:
-            if request.with_progress:
+            if prepared.request.with_progress:
                 chunk, passed = TextChunk(), time.perf_counter() - started
                 chunk.progress = PromptProgress(
-                    len(prompt_ids), row.reused, min(row.in_memory, len(prompt_ids)), passed
+                    row.prompt_tokens, row.reused, min(row.in_memory, row.prompt_tokens), passed
                 )
                 self._stream.put(chunk)
 
@@ -211,7 +205,6 @@ class Text:
             engine,
             wanted,
             served,
-            prompt_ids,
             engine.tokens(row.output(), passes.tolist(), grammar=self._grammar),
             row.is_done,
             batch_size=max(1, row_request.rows_at_most),
@@ -224,7 +217,7 @@ class Text:
         """How many drafts a pass of the row may verify."""
         if isinstance(self._grammar, StepByStep):
             return 0
-        asked = self._request.options.prompt_lookup_num_tokens
+        asked = self._prepared.options.prompt_lookup_num_tokens
         return asked or (GRAMMAR_DRAFTS if self._grammar else 0)
 
     def _decide(
@@ -235,7 +228,7 @@ class Text:
         if not self._begins():
             raise Stopped
         watch, started = self._watch, time.perf_counter()
-        salt = self._request.cache_salt or secrets.token_hex(16)
+        salt = self._prepared.request.cache_salt or secrets.token_hex(16)
         functions = cast("PoolFunctions", served.functions)
         steps = deciding.steps(self._pools.of(engine).pool, functions, salt)
         with contextlib.closing(steps):
@@ -248,12 +241,11 @@ class Text:
                 yield AwaitEngine()
                 self._loop.tell(EngineStatus("generating", str(wanted)))
                 watch.enter("prefill")
-        result = self._result(engine, wanted, served, [], (), True)
-        read = len(deciding.tokens.to_read)
+        result = self._result(engine, wanted, served, (), True)
         fields = vars(result) | {
             "finish": "eos",
-            "prompt_tokens": read,
-            "cached_tokens": max(0, read - deciding.computed),
+            "prompt_texts": (),
+            "cached_tokens": max(0, result.prompt_tokens - deciding.computed),
         }
         found = {"decisions": deciding.decisions(started), "rows_at_once": deciding.rows_at_once}
         self._stream.finish(Decisions(**fields | found))
@@ -261,16 +253,16 @@ class Text:
     # --- a padded key ---------------------------------------------------------------------------
 
     def _run_padded(
-        self, engine: LoadedModel, wanted: CacheKey, served: Served, prompt_ids: list[int]
+        self, engine: LoadedModel, wanted: CacheKey, served: Served
     ) -> Generator[Awaited, Any, None]:
         yield AwaitEngine()  # waits behind the requests that have begun
         if not self._begins():
             raise Stopped
-        options, watch = self._request.options, self._watch
+        options, watch = self._prepared.options, self._watch
         key, functions = served.choice.key, cast("PaddedFunctions", served.functions)
         self._loop.tell(EngineStatus("generating", str(key)))
         watch.enter("prefill")
-        generation = engine.start(functions, key, prompt_ids, options)
+        generation = engine.start(functions, key, list(self._prepared.token_ids), options)
         steps, count = 1, 0
         # With beams the text is known only at the end.
         is_followed = options.num_beams == 1
@@ -292,7 +284,7 @@ class Text:
             self._loop.tell(EngineStatus("generating", str(key)))
             watch.enter("decode")
         tokens = engine.tokens(generation.output())
-        result = self._result(engine, wanted, served, prompt_ids, tokens, generation.is_done)
+        result = self._result(engine, wanted, served, tokens, generation.is_done)
         self._stream.finish(result)
 
     # --- the text -------------------------------------------------------------------------------
@@ -301,12 +293,12 @@ class Text:
         self, token_ids: list[int], engine: LoadedModel, output: Callable[[], Output]
     ) -> bool:
         """Hands out the text of new tokens; returns whether the text goes on."""
-        options = self._request.options
+        options = self._prepared.options
         self._known += len(token_ids)
         if token_ids and token_ids[-1] in options.stop_token_ids:
             token_ids = token_ids if options.include_stop_str_in_output else token_ids[:-1]
         if chunk := self._stops.push(self._decoder.push(token_ids)):
-            if self._request.with_tokens and not self._stops.found:
+            if self._prepared.request.with_tokens and not self._stops.found:
                 tokens = engine.tokens(output(), first=self._told, grammar=self._grammar)
                 self._told += len(tokens)
                 is_over = bool(tokens) and engine.is_end(tokens[-1].id, options)
@@ -320,14 +312,14 @@ class Text:
         engine: LoadedModel,
         wanted: CacheKey,
         served: Served,
-        prompt_ids: list[int],
         tokens: tuple[Token, ...],
         is_complete: bool,
         batch_size: int = 1,
         cached_tokens: int = 0,
         cached_from_disk: bool = False,
     ) -> GenerationResult:
-        request, watch, stops = self._request, self._watch, self._stops
+        prepared, watch, stops = self._prepared, self._watch, self._stops
+        prompt_ids = prepared.token_ids
         watch.enter("detokenize")
         ids = [token.id for token in tokens]
         rest = stops.push(self._decoder.push(ids[self._known :]) + self._decoder.finish())
@@ -340,13 +332,13 @@ class Text:
             passes = sum(not token.in_same_pass for token in tokens[1:])
 
         def tokens_of(text: str) -> tuple[Token, ...]:
-            anew = AnswerDecoder(engine.tokenizer, frozenset(), prompt_ids, self._may_think)
+            anew = AnswerDecoder(engine.tokenizer, frozenset(), prompt_ids, prepared.may_think)
             return _tokens_of(text, tokens, anew)
 
         if stops.found:
             tokens = tokens_of(text)
-        thoughts = text[: thoughts_end(text)] if isinstance(request.prompt, tuple) else ""
-        reason = _reason(is_complete, bool(ids) and engine.is_end(ids[-1], request.options))
+        thoughts = text[: thoughts_end(text)] if isinstance(prepared.request.prompt, tuple) else ""
+        reason = _reason(is_complete, bool(ids) and engine.is_end(ids[-1], prepared.options))
         timing, spans = watch.read(), watch.spans()
         is_over, row = generated > 0 and (is_complete or bool(stops.found)), None
         if wanted.is_pooled and generated:
@@ -362,7 +354,7 @@ class Text:
             engine, served, wanted, timing, is_over, batch_size, row
         )
         return GenerationResult(
-            model=request.model,
+            model=prepared.model,
             text=text,
             tokens=tokens,
             prompt_tokens=len(prompt_ids),
@@ -370,12 +362,13 @@ class Text:
             key=served.choice.key,
             requested_key=wanted,
             cache=served.choice.outcome,
+            miss=self._miss if served.choice.outcome is CacheOutcome.MISS else None,
             stop_string=stops.found,
             finish="stop" if stops.found else reason,
             timing=timing,
             since_first_token_s=watch.since_first_token_s(),
             first_call=first_call,
-            options=self._asked,
+            options=prepared.request.options,
             load_s=self._load_s,
             batch_size=batch_size,
             cut_tokens=generated - len(tokens),

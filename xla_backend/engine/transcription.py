@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from xla_backend.checkpoints import audio
+from xla_backend.checkpoints.prompts import check_options
 from xla_backend.checkpoints.speech_input import (
     FALLBACK_TEMPERATURES,
     SpeechPrompt,
@@ -72,7 +73,7 @@ class Hearing:
         self._loop = loop
         self._may_begin = may_begin
         self._language = request.language
-        self._watch = Stopwatch("queue", request.arrival_time)
+        self._watch = Stopwatch("queue", stream.arrived)
 
     def steps(self) -> Generator[Awaited, Any, None]:
         """Runs the request; yields what it waits for, see `loop`."""
@@ -101,7 +102,7 @@ class Hearing:
         is_silent = _is_silent(samples, speech.rate)
         self._language = speech.language_code(self._language)
         options = fitting_options(request.options, speech, engine.context_length)
-        engine.check(options)
+        check_options(options, engine.tokenizer.rows, engine.info)
         # Beams do not follow the rules of timestamps.
         self._is_timed = request.has_times and options.num_beams == 1
         wanted = self._functions.speech_key(engine, options)
@@ -139,6 +140,9 @@ class Hearing:
                         speech.tick_s,
                         (window.start_s, end_s),
                     ),
+                    temperature=said.temperature if said else 0.0,
+                    mean_logprob=said.mean_logprob if said else 0.0,
+                    no_speech=said.no_speech if said else 0.0,
                 )
             )
             if said:
@@ -211,19 +215,22 @@ class Hearing:
         # Beams and sampling that the request sets are not changed.
         is_greedy = options.num_beams == 1 and options.temperature == 0 and not is_silent
         further = list(FALLBACK_TEMPERATURES if is_greedy else ())
-        tried = []
+        tried, temperature = [], options.temperature
         while True:
             yield from self._write_down(generation, key)
             watch.enter("detokenize")
             tokens = engine.tokens(generation.output())
             ids = [token.id for token in tokens]
+            mean = sum(token.logprob for token in tokens) / max(1, len(tokens))
             said = _HeardWindow(
                 text=engine.tokenizer.decode(ids).strip(),
                 tokens=tokens,
                 is_complete=bool(ids) and engine.is_end(ids[-1], options),
                 served=served,
+                temperature=temperature,
+                mean_logprob=mean,
+                no_speech=no_speech,
             )
-            mean = sum(token.logprob for token in tokens) / max(1, len(tokens))
             repeats = speech.guards.repeats(said.text)
             is_noise = mean < speech.guards.logprob
             tried.append((not repeats, mean, said))
@@ -233,7 +240,8 @@ class Hearing:
             watch.enter("queue")
             yield AwaitEngine()
             watch.enter("prefill")
-            generation = begin(options.replace(temperature=further.pop(0)))
+            temperature = further.pop(0)
+            generation = begin(options.replace(temperature=temperature))
         _, mean, said = max(tried, key=lambda one: one[:2])
         # Sampled tokens are unlikely by themselves, which is no sign of noise.
         if is_silent or (options.temperature == 0 and mean < speech.guards.logprob):
@@ -266,6 +274,9 @@ class _HeardWindow:
     tokens: tuple[Token, ...]
     is_complete: bool
     served: Served
+    temperature: float
+    mean_logprob: float
+    no_speech: float
 
 
 def segments(
@@ -293,7 +304,7 @@ def segments(
         if id is not None and first is not None:
             now_s = min(round(window[0] + (id - first) * tick_s, 3), end_s)
         if text := decode(words).strip():
-            found.append(TimedText(begin_s, now_s, text))
+            found.append(TimedText(begin_s, now_s, text, tuple(words)))
         begin_s, words = now_s, []
     return tuple(found)
 

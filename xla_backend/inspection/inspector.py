@@ -26,6 +26,7 @@ from xla_backend.inspection.measurement import Measurement
 from xla_backend.inspection.passes import Pass, dumping
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
+from xla_backend.kernels import catalog
 
 REMEMBERED = 32
 """Inspections cached in memory; each takes a quarter of a megabyte."""
@@ -63,6 +64,7 @@ class Inspector:
         self._folder = store.folder / "inside"
         self._one_at_a_time = threading.Lock()
         self._seen: dict[tuple[str, int], Inspection] = {}
+        self._assembly: dict[str, str] = {}
 
     def keys(self, identity: str) -> list[CacheKey]:
         """The cache keys of a model whose functions for single requests are in the store."""
@@ -130,6 +132,23 @@ class Inspector:
         """The files that `texts` has written, if it has."""
         files = [self._texts(identity, key) / name for name in TEXTS]
         return files if all(file.exists() for file in files) else []
+
+    def assembly(self, kernel: str) -> str:
+        """The machine code of a kernel of `kernels.catalog`, as text; half a second the first time.
+
+        Raises:
+            InvalidRequest: there is none of this name.
+        """
+        if kernel not in catalog.NAMES:
+            raise InvalidRequest("There is no such kernel: choose one in the table of Inside.")
+        if kernel not in self._assembly:
+            with self._one_at_a_time:
+                niceness = self._gives_way * SHORT_WORK
+                dump = calling.started(
+                    "xla_backend.kernels.dump:assembly", kernel, niceness=niceness
+                )
+                self._assembly[kernel] = dump.answer()
+        return self._assembly[kernel]
 
     def made_passes(self, identity: str, key: CacheKey) -> list[Pass]:
         """The cached result of `passes`; empty if there is none."""

@@ -16,7 +16,7 @@ from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.function_comparison import FunctionComparison, FunctionRequest, StoredKey
 from xla_backend.interface.options import DEFAULT_OPTIONS, AudioInput, GenerationOptions
 from xla_backend.interface.prompt import Prompt
-from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
     EngineStatus,
@@ -112,16 +112,21 @@ class AnyBackend(Protocol):
         """
 
     @abstractmethod
-    def submit(self, request: TextRequest) -> AnyTextStream:
-        """Starts a text request; returns at once.
-
-        The stream's iterator raises its errors. With beams the text is known only at the end, so
-        there is one chunk.
+    def prepare(self, request: TextRequest) -> Prepared:
+        """Checks and encodes a request in this process, for prediction and submission.
 
         Raises:
-            InvalidRequest: the prompt is empty, too long or not text, or messages are sent to a
-                model without a chat template.
-            ModelUnavailable: the model cannot be loaded.
+            InvalidRequest: the prompt is empty, too long or not text, messages are sent to a model
+                without a chat template, or fields contradict each other.
+            ModelUnavailable: the model is unknown or broken.
+        """
+
+    @abstractmethod
+    def submit(self, request: TextRequest | Prepared) -> AnyTextStream:
+        """Starts a text request; returns at once.
+
+        What `prepare` raises is raised here, or by the stream's iterator if the model must be
+        loaded first. With beams the text is known only at the end, so there is one chunk.
         """
 
     @abstractmethod
@@ -135,8 +140,8 @@ class AnyBackend(Protocol):
         """
 
     @abstractmethod
-    def predict_text(self, request: TextRequest) -> Prediction:
-        """Predicts a request's cache outcome and time; raises what `submit` raises."""
+    def predict_text(self, request: TextRequest | Prepared) -> Prediction:
+        """Predicts a request's cache outcome and time; raises what `prepare` raises."""
 
     def stream(
         self,

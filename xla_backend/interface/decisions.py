@@ -2,11 +2,12 @@
 likely each of them is.
 
 Knows the JSON of both (that of Transformers' `decision/`, where it fits) and the words in which a
-model is asked. Must not know tokens, nor how probabilities are computed.
+model is asked. Must not know how tokens are made, nor how probabilities are computed.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,11 @@ from xla_backend.interface.results import GenerationResult
 
 KINDS = ("yes_no", "noul", "choice", "score")
 """Kinds of questions; "noul" is Transformers' name for yes or no."""
-MAX_QUESTIONS = 64
+MAX_QUESTIONS = 400
 """Questions of a request."""
-MAX_ANSWERS = 100
+MAX_ANSWERS = 255
 """Allowed answers of a question."""
-MAX_CHARACTERS = 4000
+MAX_CHARACTERS = 16_000
 """Of a question with its answers and what they mean."""
 _EXAMPLES = {
     "yes_no": '{"type": "yes_no", "instructions": "Is it spam?"}',
@@ -145,6 +146,36 @@ class Question:
 
 
 @dataclass(frozen=True)
+class QuestionTokens:
+    """The tokens of some questions about a text.
+
+    Attributes:
+        prompts: of each question, with the text before it.
+        answers: of each question, of each answer.
+        shared: what all prompts begin with; nothing if there is one.
+    """
+
+    prompts: tuple[tuple[int, ...], ...]
+    answers: tuple[tuple[tuple[int, ...], ...], ...]
+    shared: tuple[int, ...]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest question with its longest answer."""
+        return max(
+            len(ids) + max(map(len, answers))
+            for ids, answers in zip(self.prompts, self.answers, strict=True)
+        )
+
+    @property
+    def to_read(self) -> tuple[int, ...]:
+        """Once what questions share, then what follows; of answers, all but the last token."""
+        rest = [ids[len(self.shared) :] for ids in self.prompts]
+        ends = [answer[:-1] for answers in self.answers for answer in answers]
+        return (*self.shared, *itertools.chain(*rest, *ends))
+
+
+@dataclass(frozen=True)
 class Decision:
     """The answer to a question.
 
@@ -201,14 +232,17 @@ class Decision:
         return max(0.0, 1 - off / off_at_random)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object of the API; what was decided has the name of the question's type."""
+        """The JSON object of the API; what was decided has the name of the question's type.
+
+        "noul" has no confidence, as in the form that its clients know.
+        """
         question = self.question
         legend = dict(zip(question.options, question.meanings, strict=False))
         return {
             "type": question.kind,
             question.kind: self.value,
             **({"legend": legend} if question.kind == "score" else {}),
-            "confidence": self.confidence,
+            **({} if question.kind == "noul" else {"confidence": self.confidence}),
             "probabilities": self.probabilities,
             "logprobs": dict(zip(question.options, self.logprobs, strict=True)),
             "known_s": round(self.known_s, 6),

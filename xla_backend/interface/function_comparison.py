@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from xla_backend.interface.errors import InvalidRequest
@@ -71,7 +71,6 @@ class FunctionRequest:
         batch_size: rows of the input, 1 to `MAX_BATCH_SIZE`.
         pad: round the compiled ways' batch up to a power of two, and cut their output.
         calls: upper bound of measured calls per way after the first; slow functions get fewer.
-        arrival_time: as of a `TextRequest`.
 
     Raises:
         InvalidRequest: a value is wrong.
@@ -81,7 +80,6 @@ class FunctionRequest:
     batch_size: int
     pad: bool = False
     calls: int = DEFAULT_CALLS
-    arrival_time: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.function, str) or self.function not in EXAMPLE_FUNCTIONS:

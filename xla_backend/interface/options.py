@@ -289,6 +289,11 @@ class GenerationOptions:
         """Whether tokens are sampled (temperature above 0); otherwise the most likely is taken."""
         return self.temperature > 0.0
 
+    @property
+    def needs_rows(self) -> bool:
+        """Whether only a row of a model's pool can follow them: a grammar, or drafts."""
+        return bool(self.grammar or self.prompt_lookup_num_tokens)
+
     def replace(self, **changes: Any) -> GenerationOptions:
         """A copy with some options changed, checked again."""
         return dataclasses.replace(self, **changes)

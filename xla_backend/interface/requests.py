@@ -1,25 +1,37 @@
-"""`TextRequest` and `SpeechRequest`: requests on their way from the caller to the engine;
-`REQUEST_ID`: the server's id of the current HTTP request, for logs.
+"""`TextRequest`, `SpeechRequest`: requests as their callers make them; `Prepared`: a text request
+with what its model makes of it; `REQUEST_ID`: the server's id of the current HTTP request.
 
-Knows their fields and what they mean. Must not know models, tokens or TensorFlow.
+Knows their fields and what they mean. Must not know how tokens are made, nor TensorFlow.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
-from xla_backend.interface.decisions import Question
+from xla_backend.interface.decisions import Question, QuestionTokens
+from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import (
     DEFAULT_MAX_SECONDS,
     DEFAULT_OPTIONS,
     AudioInput,
     GenerationOptions,
 )
-from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.prompt import Prompt, begun_text
+
+if TYPE_CHECKING:
+    from xla_backend.interface.buckets import CacheKey
+    from xla_backend.interface.results import ModelInfo
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """For logs; empty where nobody has named it."""
+
+
+Mode = Literal["rows", "padded"]
+"""How a text is generated: as a row of the model's pool, whose functions serve every length, or by
+functions for the request's own padded sizes."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +42,18 @@ class TextRequest:
         model: a name that `Backend.models` lists, or a folder if the registry allows folders.
         prompt: the text to continue, or the messages of a conversation for an instruct model.
         options: of the generation.
-        exact_key: do not reuse a larger compiled function; compile this request's cache key.
-        cache_salt: the request runs as a row of the model's pool, which serves all lengths, and may
-            reuse the prefixes of requests with the same salt. Timings tell a caller that knows a
-            salt what others wrote, so give it only to those who may know. Empty: a function for the
-            request's own padded sizes serves it, or a row if drafts or a grammar need one, and
-            nothing is reused. Beams, encoder-decoders and `exact_key` ignore it.
+        mode: "rows" needs a decoder-only model and one beam; "padded" cannot follow a grammar or
+            answer questions. None: rows where the model and the options allow them, else padded.
+        exact_key: only padded: do not reuse a larger compiled function; compile this request's
+            cache key.
+        cache_salt: a row may reuse the prefixes of requests with the same salt. Timings tell a
+            caller that knows a salt what others wrote, so give it only to those who may know.
+            Empty: nothing is reused or shared.
+        tools: that the model may call, in OpenAI's form; with messages.
+        template: variables of the chat template, as JSON values.
         in_chunks: False if only the result is wanted: no text is sent before it.
         with_tokens: chunks have their tokens, see `TextChunk`.
         with_progress: an empty chunk reports each part of the prompt that a row of the pool reads.
-        arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the time
-            since then counts as queue. None for now.
-        token_ids: of the prompt, if it has been tokenized already.
-        tokenize_s: seconds that this took, before the arrival.
         questions: about the prompt, which is a text. With them nothing is generated: the result is
             `Decisions`, and rows of the pool read the prompt once for all of them.
     """
@@ -50,15 +61,99 @@ class TextRequest:
     model: str
     prompt: Prompt
     options: GenerationOptions = DEFAULT_OPTIONS
+    mode: Mode | None = None
     exact_key: bool = False
     cache_salt: str = ""
+    tools: tuple[dict[str, Any], ...] = ()
+    template: Mapping[str, Any] = field(default_factory=dict)
     in_chunks: bool = True
     with_tokens: bool = False
     with_progress: bool = False
-    arrival_time: float | None = None
-    token_ids: tuple[int, ...] = ()
-    tokenize_s: float = 0.0
     questions: tuple[Question, ...] = ()
+
+    def mode_with(self, info: ModelInfo, has_rows: bool) -> Mode:
+        """The mode in which a model serves it.
+
+        Args:
+            info: the model.
+            has_rows: whether this processor can run rows.
+
+        Raises:
+            InvalidRequest: its fields contradict each other, or the model cannot serve it.
+        """
+        options = self.options
+        if options.prompt_lookup_num_tokens and info.family != "decoder-only":
+            raise InvalidRequest(
+                f"prompt_lookup_num_tokens works with decoder-only models, and {info.name} is not "
+                "one: leave it out."
+            )
+        is_possible = (
+            info.family == "decoder-only"
+            and info.context_length is not None
+            and options.num_beams == 1
+            and has_rows
+        )
+        is_padded = self.mode == "padded" or self.exact_key
+        if self.mode == "rows" and (self.exact_key or not is_possible):
+            raise InvalidRequest(
+                f"mode rows needs a decoder-only model, one beam, no exact_key, and a processor "
+                f"that converts float16, and this request for {info.name} lacks one of them: "
+                "leave mode out."
+            )
+        if (options.grammar or self.questions) and (is_padded or not is_possible):
+            what = "answer questions" if self.questions else "follow a grammar"
+            raise InvalidRequest(
+                f"{info.name} cannot {what} here: that needs a decoder-only model, one beam, no "
+                "exact_key, and a processor that converts float16. Choose another model, or leave "
+                f"the {'questions' if self.questions else 'grammar'} out."
+            )
+        return "rows" if is_possible and not is_padded else "padded"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A text request with everything that its model's tokenizer and description make of it.
+
+    Made once, by `AnyBackend.prepare` in the caller's process; the engine checks and computes none
+    of it again.
+
+    Attributes:
+        request: as its caller made it.
+        options: with the new tokens limited to the room in the context, and a grammar with what
+            the model writes before its text.
+        key: the exact cache key.
+        token_ids: of the prompt, without padding; with questions, all that is read.
+        shown: special tokens that are part of the text, because they are stop strings.
+        questions: tokens of the questions; None without.
+        tokenize_s: seconds that this took.
+    """
+
+    request: TextRequest
+    options: GenerationOptions
+    key: CacheKey
+    token_ids: tuple[int, ...]
+    shown: frozenset[int]
+    questions: QuestionTokens | None
+    tokenize_s: float
+
+    @property
+    def model(self) -> str:
+        return self.request.model
+
+    @property
+    def in_chunks(self) -> bool:
+        return self.request.in_chunks
+
+    @property
+    def may_reuse(self) -> bool:
+        """Whether a larger compiled function may serve it."""
+        return not self.request.exact_key
+
+    @property
+    def may_think(self) -> bool:
+        """Whether its text is a whole answer, which may begin with thoughts."""
+        prompt = self.request.prompt
+        return isinstance(prompt, tuple) and not begun_text(prompt)
 
 
 @dataclass(frozen=True)
@@ -77,7 +172,6 @@ class SpeechRequest:
         max_seconds: longer recordings are refused.
         has_times: windows have segments with times, if the model has timestamps.
         in_chunks: as for a text.
-        arrival_time: as for a text.
     """
 
     model: str
@@ -87,4 +181,3 @@ class SpeechRequest:
     max_seconds: float = DEFAULT_MAX_SECONDS
     has_times: bool = False
     in_chunks: bool = True
-    arrival_time: float | None = None

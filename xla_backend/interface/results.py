@@ -102,6 +102,37 @@ class TextChunk(str):
 
 
 @dataclass(frozen=True)
+class Miss:
+    """Why no function in memory could serve a request.
+
+    Attributes:
+        nearest: the function that needs the fewest changes; None if the model has none.
+        changes: what would have avoided the compile, each a part of a sentence: "1 beam instead of
+            4".
+        outcome: what the request would then have been.
+    """
+
+    nearest: CacheKey | None = None
+    changes: tuple[str, ...] = ()
+    outcome: CacheOutcome | None = None
+
+    def sentence(self, tense: Literal["would be", "would have been"]) -> str:
+        """The reason, for a person."""
+        if self.nearest is None or self.outcome is None:
+            return "No compiled function of this model can serve it with other options."
+        outcome = self.outcome.value.upper()
+        return f"With {' and '.join(self.changes)} it {tense} {outcome}."
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the API."""
+        return {
+            "reason": self.sentence("would have been"),
+            "nearest_key": self.nearest.to_dict() if self.nearest else None,
+            "changes": list(self.changes),
+        }
+
+
+@dataclass(frozen=True)
 class FirstCall:
     """The phases of a compiled function's first call, in seconds.
 
@@ -116,9 +147,22 @@ class FirstCall:
     made_at: float | None = None
 
     @property
+    def once_s(self) -> float:
+        """Tracing and compiling, or restoring."""
+        return self.trace_s + self.compile_s
+
+    @property
     def total_s(self) -> float:
         """Tracing (or restoring), compiling and running."""
-        return self.trace_s + self.compile_s + self.run_s
+        return self.once_s + self.run_s
+
+    def gain(self, run_s: float) -> float | None:
+        """How many times as long the same work takes where the function must be made for it.
+
+        Args:
+            run_s: seconds of the work with the function in memory; above 0, else there is no gain.
+        """
+        return (self.once_s + run_s) / run_s if run_s > 0 else None
 
 
 @dataclass(frozen=True)
@@ -211,6 +255,7 @@ class GenerationResult:
         stop_string: the one that ended it; empty if none did.
         grammar: how its grammar was followed: by tables in the compiled loop, or token by token
             where these would be too large or endless; empty without one.
+        miss: why it had to compile; None where it did not.
         thought_tokens: of `tokens`, how many are thoughts in front of an answer, with the mark that
             opens them.
     """
@@ -241,6 +286,7 @@ class GenerationResult:
     stop_string: str = ""
     grammar: GrammarWay = ""
     thought_tokens: int = 0
+    miss: Miss | None = None
 
     @property
     def new_tokens(self) -> int:
@@ -288,10 +334,19 @@ class GenerationResult:
 
     @property
     def speedup(self) -> float | None:
-        """The function's first call over this run, in time; None for that first call."""
-        if self.cache in (CacheOutcome.MISS, CacheOutcome.DISK) or self.timing.run_s <= 0:
+        """How many times as long the first token would take as in the function's first call, which
+        made it: `FirstCall.gain` of the prefill. None for that first call.
+
+        It is the same whatever the length of the text.
+        """
+        if self.cache in (CacheOutcome.MISS, CacheOutcome.DISK):
             return None
-        return self.first_call.total_s / self.timing.run_s
+        return self.first_call.gain(self.first_token_run_s)
+
+    @property
+    def first_token_run_s(self) -> float:
+        """Seconds in which the function itself gave the first token."""
+        return self.timing.prefill_s
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the command line and the API."""
@@ -313,16 +368,18 @@ class GenerationResult:
             **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
             **({} if self.activations == "exact" else {"activations": self.activations}),
             **({"compile_beside_s": self.compile_beside_s} if self.compile_beside_s else {}),
+            **({"miss": self.miss.to_json()} if self.miss else {}),
         }
 
 
 @dataclass(frozen=True)
 class TimedText:
-    """A part of a transcript and its place in the recording, in seconds."""
+    """A part of a transcript, its place in the recording in seconds, and its tokens."""
 
     start_s: float
     end_s: float
     text: str
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -335,6 +392,9 @@ class TranscribedWindow:
         cache: where the compiled function came from; None for a silent window, which is not run.
         timing: this window's part of the request's timing; they add up to it.
         segments: its text, split at the model's timestamps; one segment if there are none.
+        temperature: with which its text was found.
+        mean_logprob: of its tokens.
+        no_speech: the probability that nobody speaks in it; 0 for models that do not tell.
     """
 
     start_s: float
@@ -344,6 +404,9 @@ class TranscribedWindow:
     cache: CacheOutcome | None
     timing: Timing
     segments: tuple[TimedText, ...] = ()
+    temperature: float = 0.0
+    mean_logprob: float = 0.0
+    no_speech: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -384,14 +447,10 @@ class Transcription(GenerationResult):
         return self.timing.total_s / self.audio_s
 
     @property
-    def speedup(self) -> float | None:
-        """The function's first call over the run of a window, in time.
-
-        None if the first window was that call.
-        """
-        of_all_windows = super().speedup
+    def first_token_run_s(self) -> float:
+        """The mean of the windows that ran."""
         runs = sum(window.cache is not None for window in self.windows)
-        return of_all_windows * runs if of_all_windows is not None else None
+        return self.timing.prefill_s / max(1, runs)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the command line and the API."""
@@ -414,6 +473,7 @@ class Prediction:
         expected_s: seconds, from earlier times of this key (on a miss, of the most similar one);
             None if nothing comparable was measured yet.
         low_s, high_s: the expected range, from the scatter of those times; None likewise.
+        miss: why it must compile; None where it need not.
     """
 
     outcome: CacheOutcome
@@ -423,6 +483,7 @@ class Prediction:
     expected_s: float | None
     low_s: float | None = None
     high_s: float | None = None
+    miss: Miss | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the API."""
@@ -434,6 +495,7 @@ class Prediction:
             "expected_s": self.expected_s,
             "low_s": self.low_s,
             "high_s": self.high_s,
+            **({"miss": self.miss.to_json()} if self.miss else {}),
         }
 
 
@@ -456,6 +518,7 @@ class ModelInfo:
         weights: format of its matrices in memory: "auto" (as they are stored), "float32",
             "bfloat16" or "int8".
         activations: what matrices in blocks are multiplied by: "exact" or rounded to "int8".
+        kernels: what computes: "own" machine code, or "xla" alone, with matrices in float32.
         own_context: context of the model itself if the server serves less; otherwise None.
         parameters: number of weights; None before it is loaded.
         formats: of its stored weights ("Q4_1, Q8_0"), the most used first; empty before it is
@@ -484,6 +547,7 @@ class ModelInfo:
     download_bytes: int | None = None
     weights: str = "auto"
     activations: str = "exact"
+    kernels: str = "own"
     own_context: int | None = None
     parameters: int | None = None
     formats: str = ""

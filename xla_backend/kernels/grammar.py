@@ -51,9 +51,9 @@ def fields(tables: Tables | None) -> list[int]:
 
 def prepare() -> None:
     """Starts compiling them; see `registration.prepare`."""
-    registration.prepare(MASK, _mask)
-    registration.prepare(ADVANCE, _advance)
-    registration.prepare(DRAFTS, _drafts)
+    registration.prepare(MASK, build_mask)
+    registration.prepare(ADVANCE, build_advance)
+    registration.prepare(DRAFTS, build_drafts)
 
 
 class _Rows:
@@ -83,7 +83,7 @@ class _Rows:
         return call.load(call.at(line, of_token, HALF), typ=HALF)
 
 
-def _mask(name: str) -> ir.Module:
+def build_mask(name: str) -> ir.Module:
     """Operands: scores, states, grammars."""
     module = ir.Module(name)
     call = Handler(module, name)
@@ -107,7 +107,7 @@ def _mask(name: str) -> ir.Module:
     return module
 
 
-def _advance(name: str) -> ir.Module:
+def build_advance(name: str) -> ir.Module:
     """Operands: states, tokens, grammars."""
     module = ir.Module(name)
     call = Handler(module, name)
@@ -126,7 +126,7 @@ def _advance(name: str) -> ir.Module:
     return module
 
 
-def _drafts(name: str) -> ir.Module:
+def build_drafts(name: str) -> ir.Module:
     """Operands: states, grammars. All rows have a grammar."""
     module = ir.Module(name)
     call = Handler(module, name)

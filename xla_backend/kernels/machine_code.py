@@ -43,28 +43,40 @@ def suits() -> bool:
     return bool(features.get("f16c") or features.get("neon"))
 
 
-@functools.cache
-def _engine() -> Any:
-    """LLVM's engine for this processor, as in XLA."""
+def _machine() -> Any:
+    """This processor, as LLVM generates code for it in XLA."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(
+    return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=llvm.get_host_cpu_features().flatten(),
         opt=3,
         jit=True,
     )
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+@functools.cache
+def _engine() -> Any:
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+
+
+def _parsed(module: ir.Module | str) -> Any:
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    return parsed
 
 
 def address(module: ir.Module | str, name: str) -> int:
     """Compiles a module; the address of one of its functions. The code stays until the end."""
-    parsed = llvm.parse_assembly(str(module))
-    parsed.verify()
     engine = _engine()
-    engine.add_module(parsed)
+    engine.add_module(_parsed(module))
     engine.finalize_object()
     return int(engine.get_function_address(name))
+
+
+def assembly(module: ir.Module) -> str:
+    """The same code as text."""
+    return str(_machine().emit_assembly(_parsed(module)))
 
 
 def long(number: int) -> ir.Constant:

@@ -51,13 +51,22 @@ class Key(BaseModel):
     prompt_lookup_num_tokens: int = Field(default=0, exclude_if=operator.not_)
 
 
+class MissReason(BaseModel):
+    """Why a request had to compile: the nearest function there was, and what would have avoided
+    it."""
+
+    reason: str
+    nearest_key: Key | None
+    changes: list[str]
+
+
 class Timings(BaseModel):
     """Times of a run in milliseconds; the first five and the two rates are llama.cpp's.
 
     `prompt_n` counts the prompt tokens that were computed, `cache_n` those that were reused;
     `prompt_ms` is prefill, which includes the first new token; `predicted_ms` is decode. `ttft_ms`
     counts from the request's arrival. `cache` says where the compiled function came from.
-    `tokens_per_pass` is set with prompt lookup, `grammar` with one.
+    `tokens_per_pass` is set with prompt lookup, `grammar` with one, `miss` where it had to compile.
     """
 
     prompt_n: int
@@ -78,6 +87,7 @@ class Timings(BaseModel):
     predicted_per_second: float | None
     tokens_per_pass: float | None = None
     grammar: GrammarWay = ""
+    miss: MissReason | None = None
 
 
 class Progress(BaseModel):
@@ -148,7 +158,7 @@ class CompletionLogprobs(BaseModel):
 
     tokens: list[str]
     token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
+    top_logprobs: list[dict[str, float]]
     text_offset: list[int]
 
 
@@ -189,12 +199,16 @@ class ChunkChoice(BaseModel):
 
 
 class Answer(BaseModel):
-    """What answers and events have in common."""
+    """What answers and events have in common.
+
+    `ignored_fields` names the request's fields that were not understood.
+    """
 
     id: str
     created: int
     model: str
     system_fingerprint: str | None
+    ignored_fields: list[str] = Field(default=[], exclude_if=operator.not_)
 
 
 class Event(Answer):
@@ -255,12 +269,22 @@ class Models(BaseModel):
 
 
 class Segment(BaseModel):
-    """The text between two timestamps of the model, or of a window if it has no timestamps."""
+    """The text between two timestamps of the model, or of a window if it has no timestamps.
+
+    As in Whisper's own program, `seek` is the window's begin in steps of 10 ms, and the last four
+    fields are the window's.
+    """
 
     id: int
+    seek: int
     start: float
     end: float
     text: str
+    tokens: list[int]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
 
 
 class AudioUsage(BaseModel):
@@ -271,7 +295,7 @@ class AudioUsage(BaseModel):
 
 
 class Transcript(BaseModel):
-    """A transcript; all but `text`, `usage` and `timings` only with "verbose_json"."""
+    """A transcript; `task`, `language`, `duration` and `segments` only with "verbose_json"."""
 
     text: str
     usage: AudioUsage
@@ -280,6 +304,7 @@ class Transcript(BaseModel):
     language: str | None = None
     duration: float = 0.0
     segments: list[Segment] = []
+    ignored_fields: list[str] = []
 
 
 class Error(BaseModel):
@@ -347,6 +372,7 @@ def timings(result: GenerationResult) -> Timings:
         predicted_per_second=1 / result.tpot_s if result.tpot_s else None,
         tokens_per_pass=result.tokens_per_pass,
         grammar=result.grammar,
+        miss=MissReason.model_validate(result.miss.to_json()) if result.miss else None,
     )
 
 
@@ -400,17 +426,16 @@ class Offsets:
 
 
 def completion_logprobs(tokens: Sequence[Token], most: int, offsets: Offsets) -> CompletionLogprobs:
-    """Tokens of a text, each with its `most` most likely alternatives."""
+    """Tokens of a text, each with itself and its `most` most likely alternatives."""
     return CompletionLogprobs(
         tokens=[token.text for token in tokens],
         token_logprobs=[_logprob(token) for token in tokens],
         top_logprobs=[
             # Parts of characters share one text: the first, most likely one is kept.
-            {top.text: _logprob(top) for top in reversed(token.top_logprobs[:most])}
+            {token.text: _logprob(token)}
+            | {top.text: _logprob(top) for top in reversed(token.top_logprobs[:most])}
             for token in tokens
-        ]
-        if most
-        else None,
+        ],
         text_offset=list(map(offsets.of, tokens)),
     )
 

@@ -7,11 +7,12 @@ how an answer is sent.
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import PurePath
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Form, Request
@@ -22,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 
 from xla_backend import __version__
 from xla_backend.checkpoints.prompts import check_prompt
-from xla_backend.interface.decisions import Question
+from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.errors import BackendError
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import ModelInfo
@@ -36,13 +37,18 @@ from xla_backend.openai_api.answers import (
 )
 from xla_backend.openai_api.completing import EVENTS, JSON, ClientLeft, Completer, salt
 from xla_backend.openai_api.errors import describe, describe_fields, error_response
-from xla_backend.openai_api.host import Host, meant
-from xla_backend.openai_api.llama_cpp import add_llama_cpp
-from xla_backend.openai_api.messages import MessagesRequest, MessageWriter
+from xla_backend.openai_api.host import Host, meant, public_name, without_paths
 from xla_backend.openai_api.outside import PATH
-from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, DecideRequest
-from xla_backend.openai_api.responses import ResponseRequest, ResponseStore, ResponseWriter
-from xla_backend.openai_api.transcription import TranscriptionForm, saved
+from xla_backend.openai_api.protocols.decisions import DecideRequest, DecisionsRequest
+from xla_backend.openai_api.protocols.llama_cpp import add_llama_cpp
+from xla_backend.openai_api.protocols.messages import MessagesRequest, MessageWriter
+from xla_backend.openai_api.protocols.responses import (
+    ResponseRequest,
+    ResponseStore,
+    ResponseWriter,
+)
+from xla_backend.openai_api.protocols.transcription import TranscriptionForm, saved
+from xla_backend.openai_api.requests import ChatRequest, CompletionRequest
 from xla_backend.openai_api.writers import ChatWriter, CompletionWriter
 
 _LEFT = 499
@@ -77,13 +83,20 @@ _NOT_OFFERED = {
     "conversations": "Conversations are not stored: name the last answer as previous_response_id.",
     "input_items": "Input items are not stored: keep them, or name previous_response_id.",
     "generations": "Images are not offered: the models here write text.",
+    "compact": "Conversations are not compacted: send fewer messages, or ask for a summary.",
+    "cancel": "Answers are not made in the background: close the connection to stop one.",
+    "embed": "Embeddings are not offered: the models here write text, or transcribe speech.",
 }
-"""OpenAI's endpoints that are not offered, by the end of the address."""
-_NO_DECISION_MODEL = (
-    "No model here was made for decisions. /v1/decide takes the same state and questions, and "
-    "answers them with any decoder-only model."
-)
-
+"""Endpoints of other programs that are not offered, by the end of the address."""
+_ELSEWHERE = {
+    f"{PATH}/api/chat": f"{PATH}/chat/completions",
+    f"{PATH}/api/generate": f"{PATH}/completions",
+    f"{PATH}/api/tags": f"{PATH}/models",
+    f"{PATH}/api/ps": f"{PATH}/models",
+    f"{PATH}/api/show": f"{PATH}/models",
+    f"{PATH}/api/version": f"{PATH}/props",
+}
+"""Ollama's addresses, and what is nearest to them."""
 logger = logging.getLogger(__name__)
 
 
@@ -103,12 +116,14 @@ def create_api(host: Host) -> FastAPI:
     @api.get("/models")
     async def models() -> Models:
         """List the models that requests can name."""
-        return Models(data=[_model(info, started) for info in host.models()])
+        known = host.models()
+        return Models(data=[_model(info, public_name(info, known), started) for info in known])
 
     @api.get("/models/{name:path}")
     async def model(name: str) -> Model:
         """Describe one model."""
-        return _model(completer.info(name), started)
+        info = completer.info(name)
+        return _model(info, public_name(info, host.models()), started)
 
     @api.post("/chat/completions", response_model=ChatCompletion, responses=_streamed("chunks"))
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
@@ -150,9 +165,7 @@ def create_api(host: Host) -> FastAPI:
     async def messages(body: MessagesRequest, request: Request) -> Response:
         """Anthropic's form of a chat; with `stream`, in server-sent events."""
         chat = body.chat()
-        token_ids = await completer.encoded_ahead(chat) if chat.stream else ()
-        writer = partial(MessageWriter, prompt_tokens=len(token_ids))
-        return await completer.complete(request, chat, writer, token_ids)
+        return await completer.complete(request, chat, MessageWriter)
 
     @api.post("/messages/count_tokens")
     async def count_tokens(body: MessagesRequest) -> dict[str, int]:
@@ -180,22 +193,36 @@ def create_api(host: Host) -> FastAPI:
     @api.post("/decide")
     async def decide(body: DecideRequest, request: Request) -> Response:
         """Tell how likely each allowed answer to some questions about a text is."""
-        model = completer.model(body.model, is_chat=True)
-        host.check(model, body.text)
-        asked = TextRequest(
-            model,
-            body.text,
-            cache_salt=salt(host, request, body.cache_salt),
-            in_chunks=False,
-            questions=Question.all_of(body.questions),
-        )
-        [result] = await completer.results(request, [partial(host.backend.submit, asked)])
-        return JSONResponse(result.to_json())
+        return await decided(body, request, completer.model(body.model, is_chat=True))
 
     @api.post("/systemone")
-    async def system_one() -> Response:
-        """Say that no model here was made for decisions."""
-        return error_response(501, _NO_DECISION_MODEL)
+    async def system_one(body: DecideRequest, request: Request) -> Response:
+        """The same, for clients that name a model of their maker: another one answers."""
+        model = completer.model(body.model, is_chat=True)
+        if model not in {info.name for info in host.models()}:
+            model = completer.model(None, is_chat=True)
+        return await decided(body, request, model)
+
+    @api.post("/decisions")
+    async def decisions(body: DecisionsRequest, request: Request) -> Response:
+        """The same in OpenAI's form."""
+        return await decided(body, request, completer.model(body.model, is_chat=True))
+
+    async def decided(
+        body: DecideRequest | DecisionsRequest, request: Request, model: str
+    ) -> Response:
+        text = body.text
+        host.check(model, text)
+        asked = TextRequest(
+            model,
+            text,
+            cache_salt=salt(host, request, body.cache_salt),
+            in_chunks=False,
+            questions=body.all_questions(),
+        )
+        [result] = await completer.results(request, [partial(host.backend.submit, asked)])
+        assert isinstance(result, Decisions)
+        return JSONResponse(body.answer(result, completer.name(model)))
 
     @api.post("/audio/transcriptions", response_model=Transcript, responses=_TEXT)
     async def transcriptions(
@@ -226,7 +253,9 @@ def create_api(host: Host) -> FastAPI:
 
     @api.exception_handler(RequestValidationError)
     async def wrong_fields(request: Request, error: RequestValidationError) -> Response:
-        return error_response(*describe_fields(error.errors()))
+        is_form = request.headers.get("content-type", "").startswith("multipart/")
+        status, sentence, *rest = describe_fields(error.errors(), is_form)
+        return error_response(_unprocessable(request, status), sentence, *rest)
 
     @api.exception_handler(ValidationError)
     async def wrong_chat(request: Request, error: ValidationError) -> Response:
@@ -236,18 +265,33 @@ def create_api(host: Host) -> FastAPI:
 
     @api.exception_handler(BackendError)
     async def wrong_request(request: Request, error: BackendError) -> Response:
-        return error_response(*describe(error))
+        status, sentence, *rest = describe(error)
+        status = _unprocessable(request, status)
+        return error_response(status, without_paths(sentence, host.models()), *rest)
 
     @api.exception_handler(HTTPException)
     async def wrong_address(request: Request, error: HTTPException) -> Response:
-        last = request.url.path.rpartition("/")[2]
-        sentence = _NOT_OFFERED.get(last) if error.status_code == 404 else None
-        sentence = sentence or {
-            404: f"There is nothing at this address. {PATH}/models lists the models.",
-            405: "This address needs another method.",
-            400: "The body cannot be read. Send a JSON object, as application/json.",
-        }.get(error.status_code, str(error.detail))
-        answer = error_response(error.status_code, sentence)
+        path, status = request.url.path, error.status_code
+        last = path.rpartition("/")[2]
+        if status in (404, 405) and last in _NOT_OFFERED:
+            status, sentence = 404, _NOT_OFFERED[last]
+        elif status == 404:
+            near = _nearest(path, [PATH + getattr(route, "path", "") for route in api.routes])
+            sentence = f"There is nothing at this address. {near or f'{PATH}/models'} "
+            sentence += "may be meant." if near else "lists the models."
+        elif status == 405:
+            allowed = (error.headers or {}).get("Allow", "another method")
+            sentence = f"This address takes {allowed}, not {request.method}."
+        elif status == 400 and path.endswith("/transcriptions"):
+            sentence = (
+                "The form cannot be read. Send multipart/form-data with a boundary, and the "
+                "recording in the field file."
+            )
+        elif status == 400:
+            sentence = "The body cannot be read. Send a JSON object, as application/json."
+        else:
+            sentence = str(error.detail)
+        answer = error_response(status, sentence)
         answer.headers.update(error.headers or {})
         return answer
 
@@ -265,10 +309,9 @@ def create_api(host: Host) -> FastAPI:
     return api
 
 
-def _model(info: ModelInfo, created: int) -> Model:
+def _model(info: ModelInfo, name: str, created: int) -> Model:
     return Model(
-        # A folder's name is a path on the server, of which callers need only the end.
-        id=PurePath(info.name).name if info.source == "folder" else info.name,
+        id=name,
         created=created,
         owned_by=info.source,
         family=info.family,
@@ -279,6 +322,19 @@ def _model(info: ModelInfo, created: int) -> Model:
         activations=info.activations,
         sampling=info.sampling,
     )
+
+
+def _unprocessable(request: Request, status: int) -> int:
+    """The status of a wrong request, which is another one for clients of `/systemone`."""
+    return 422 if status == 400 and request.url.path.endswith("/systemone") else status
+
+
+def _nearest(path: str, known: Sequence[str]) -> str:
+    """The address that is probably meant; empty if none is like it."""
+    near = [each for each in known if each.endswith(f"/{path.rpartition('/')[2]}")]
+    near = near or [each for each in known if each.startswith(f"{path}/")]
+    near = near or difflib.get_close_matches(path, known, 1, 0.75)
+    return _ELSEWHERE.get(path) or next(iter(near), "")
 
 
 def _streamed(what: str) -> dict[int | str, dict[str, Any]]:

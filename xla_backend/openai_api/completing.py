@@ -11,7 +11,7 @@ import hashlib
 import importlib.metadata
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -21,15 +21,14 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
 from xla_backend import __version__
-from xla_backend.checkpoints.prompts import check_prompt, encode_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.backend import AnyStream, Chunk, Result
 from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import GenerationResult, ModelInfo
 from xla_backend.openai_api.errors import describe, error_object
-from xla_backend.openai_api.host import Host, meant
+from xla_backend.openai_api.host import Host, meant, public_name, without_paths
 from xla_backend.openai_api.requests import ChatRequest, Generation
 from xla_backend.openai_api.running import Runs
 from xla_backend.openai_api.writers import Facts, Writer, event
@@ -83,12 +82,16 @@ class Completer:
                 return info
         raise ModelUnavailable(f"There is no model {model[:80]!r} here; /v1/models lists them.")
 
+    def name(self, model: str) -> str:
+        """What callers call a model."""
+        models = self.host.models()
+        return next((public_name(info, models) for info in models if info.name == model), model)
+
     async def complete(
         self,
         request: Request,
         body: Generation,
         writer: Callable[..., Writer],
-        token_ids: tuple[int, ...] = (),
     ) -> Response:
         """The answer to a request; with `stream`, in server-sent events.
 
@@ -96,45 +99,47 @@ class Completer:
             request: the HTTP request.
             body: its contents.
             writer: makes the answer's writer from `body` and `facts`.
-            token_ids: of the only prompt, if it has been tokenized.
         """
         host = self.host
         await body.check_grammar()
-        model = body.model = self.model(body.model, isinstance(body, ChatRequest))
+        model = self.model(body.model, isinstance(body, ChatRequest))
+        body.model = self.name(model)
+        tools: tuple[dict[str, Any], ...] = ()
+        template: Mapping[str, Any] = {}
         if isinstance(body, ChatRequest) and (body.listed_tools or body.template):
             tokenizer = await self._loaded_tokenizer(request, body)
             if body.listed_tools:
                 await asyncio.to_thread(lambda: body.call_as(tokenizer.tool_format))
-            token_ids = token_ids or await self.encoded_ahead(body)
+            tools, template = tuple(body.listed_tools), body.template
         info = next((info for info in host.models() if info.name == model), None)
         asked = body.runs(host.new_tokens, info.sampling if info else {})
         for prompt, options in asked:
             host.check(model, prompt, options)
-            if info is not None:
-                check_prompt(prompt, info)  # or it would be refused only at its turn
         logprobs = getattr(body, "logprobs", None)
         has_logprobs = logprobs is not None and logprobs is not False
-        opens = [
-            partial(
-                host.backend.submit,
+        prepared = [
+            await self._prepared(
                 TextRequest(
                     model,
                     prompt,
                     options,
                     exact_key=bool(body.exact_key),
                     cache_salt=salt(host, request, body.cache_salt),
+                    tools=tools,
+                    template=template,
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
                     with_tokens=bool(body.stream) and has_logprobs,
                     with_progress=bool(body.stream and body.return_progress),
-                    token_ids=token_ids,
-                ),
+                )
             )
             for prompt, options in asked
         ]
+        opens = [partial(host.backend.submit, each) for each in prepared]
+        prompt_tokens = sum(len(each.token_ids) for each in prepared if isinstance(each, Prepared))
 
         async def write() -> Writer:
             fingerprint, tokenizer = await self._known(model)
-            return writer(body, facts=Facts(fingerprint, tokenizer, asked))
+            return writer(body, facts=Facts(fingerprint, tokenizer, asked, prompt_tokens))
 
         if not body.stream:
             results = await self.results(request, opens)
@@ -149,7 +154,7 @@ class Completer:
             await while_there(request, asyncio.wait([first], timeout=FIRST_WAIT_S))
             if first.done():
                 first.result()
-            events = _events(await write(), _alive(first, chunks), runs)
+            events = _events(await write(), _alive(first, chunks), runs, host)
             return StreamingResponse(events, headers=_UNBUFFERED, media_type=EVENTS)
         except BaseException:
             runs.leave()
@@ -174,23 +179,16 @@ class Completer:
         finally:
             runs.leave()
 
-    async def encoded_ahead(self, chat: ChatRequest) -> tuple[int, ...]:
-        """The tokens of a chat with tools or template variables, or if their number is sent first.
-
-        Empty if the model is not loaded yet: then the engine tokenizes.
+    async def _prepared(self, request: TextRequest) -> Prepared | TextRequest:
+        """The request with its tokens; as it is if its model is not loaded: the engine prepares it.
 
         Raises:
-            InvalidRequest: the messages are wrong, or too long.
+            InvalidRequest: the prompt or an option is wrong.
         """
-        [prompt] = chat.prompts()
         try:
-            info = self.info(chat.model)
-            self.host.check(info.name, prompt)
-            tokenizer = await self.tokenizer(info.name)
+            return await asyncio.to_thread(self.host.backend.prepare, request)
         except ModelUnavailable:
-            return ()
-        encode = partial(encode_prompt, tools=chat.listed_tools, template=chat.template)
-        return tuple(await asyncio.to_thread(encode, tokenizer, prompt, info))
+            return request
 
     async def _loaded_tokenizer(self, request: Request, chat: ChatRequest) -> Tokenizer:
         """The tokenizer of a chat's model, which is loaded first if it is not downloaded yet.
@@ -204,7 +202,7 @@ class Completer:
         except ModelUnavailable:
             host, options = self.host, GenerationOptions(max_new_tokens=1)
             host.check(model, "a", options)
-            asked = TextRequest(model, "a", options, cache_salt="v1", in_chunks=False)
+            asked = TextRequest(model, "a", options, in_chunks=False)
             await self.results(request, [partial(host.backend.submit, asked)])
             return await self.tokenizer(model)
 
@@ -251,6 +249,7 @@ async def _events(
     write: Writer,
     chunks: AsyncIterator[tuple[int, str | GenerationResult] | None],
     runs: Runs[str, GenerationResult],
+    host: Host,
 ) -> AsyncIterator[str]:
     """The events of a stream; an error after the first is the last event."""
     begun: set[int] = set()
@@ -278,7 +277,8 @@ async def _events(
     except Exception as error:
         if not isinstance(error, BackendError):
             logger.exception("A stream failed unexpectedly")
-        yield write.failed(error_object(*describe(error)))
+        status, sentence, *rest = describe(error)
+        yield write.failed(error_object(status, without_paths(sentence, host.models()), *rest))
     finally:
         runs.leave()  # stops the runs if the client has left
 

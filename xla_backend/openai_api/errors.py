@@ -46,12 +46,16 @@ class NotSupported(InvalidRequest):
     Attributes:
         param: the field's name.
         code: of the error.
+        status: of the answer.
     """
 
-    def __init__(self, param: str, sentence: str, code: str = "unsupported_parameter") -> None:
+    def __init__(
+        self, param: str, sentence: str, code: str = "unsupported_parameter", status: int = 400
+    ) -> None:
         super().__init__(sentence)
         self.param = param
         self.code = code
+        self.status = status
 
 
 def error_object(
@@ -81,15 +85,20 @@ def error_response(
 def describe(error: Exception) -> tuple[int, str, str | None, str | None]:
     """Status, message, code and field of an error of the engine or the queue."""
     if isinstance(error, NotSupported):
-        return 400, str(error), error.code, error.param
+        return error.status, str(error), error.code, error.param
     for kind, status, code in _STATUSES:
         if isinstance(error, kind):
             return status, str(error), code, "model" if status == 404 else None
     return 500, str(error) if isinstance(error, BackendError) else UNEXPECTED, None, None
 
 
-def describe_fields(errors: Sequence[Mapping[str, Any]]) -> tuple[int, str, str | None, str | None]:
-    """The same for the first error that pydantic found in a request's fields."""
+def describe_fields(
+    errors: Sequence[Mapping[str, Any]], is_form: bool = False
+) -> tuple[int, str, str | None, str | None]:
+    """The same for the first error that pydantic found in a request's fields.
+
+    `is_form`: whether they came as a form, not as JSON.
+    """
     first = errors[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, BackendError):
@@ -99,11 +108,16 @@ def describe_fields(errors: Sequence[Mapping[str, Any]]) -> tuple[int, str, str 
     # The first part of the location is "body", the name of an argument.
     names = [str(part) for part in first["loc"][1:]]
     if not names:
-        return 400, "The body must be a JSON object, sent as application/json.", None, None
+        form = (
+            "a form, sent as multipart/form-data"
+            if is_form
+            else ("a JSON object, sent as application/json")
+        )
+        return 400, f"The body must be {form}.", None, None
     if first["type"] == "missing":
         return 400, f"{'.'.join(names)} is missing.", "missing_required_parameter", names[0]
     place = ".".join(names)
-    sentence = _SENTENCES.get(names[0], "")
+    sentence = _SENTENCES.get(names[0], "") if len(names) < 3 else ""
     if not sentence or first["type"] not in ("string_type", "list_type"):
         sentence = f"{place[:100]}: {first['msg']}."
     return 400, sentence, "invalid_value", names[0]

@@ -6,6 +6,7 @@ Knows what the server decides: the models, the limits and the queue. Must not kn
 from __future__ import annotations
 
 from abc import abstractmethod
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
 from xla_backend.interface.errors import ModelUnavailable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from xla_backend.interface.backend import AnyStream
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
-    from xla_backend.interface.requests import SpeechRequest, TextRequest
+    from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
     from xla_backend.interface.results import (
         GenerationResult,
         ModelInfo,
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 class Answering(Protocol):
     """What the API needs from an engine; a part of `ServedBackend`."""
 
-    def submit(self, request: TextRequest) -> AnyStream[str, GenerationResult]:
+    def prepare(self, request: TextRequest) -> Prepared:
+        """Checks and encodes a text request; a Hub model must be loaded."""
+
+    def submit(self, request: TextRequest | Prepared) -> AnyStream[str, GenerationResult]:
         """Starts a text request."""
 
     def submit_speech(self, request: SpeechRequest) -> AnyStream[TranscribedWindow, Transcription]:
@@ -112,6 +116,25 @@ class Host(Protocol):
         """
 
 
+def public_name(info: ModelInfo, models: Sequence[ModelInfo]) -> str:
+    """A model's name for callers: of a folder, as much of its path's end as no other model has."""
+    if info.source != "folder":
+        return info.name
+    parts = PurePath(info.name).parts
+    others = [PurePath(other.name).parts for other in models if other.name != info.name]
+    sizes = range(1, len(parts))
+    ends = (parts[-size:] for size in sizes if all(o[-size:] != parts[-size:] for o in others))
+    return "/".join(next(ends, parts))
+
+
+def without_paths(text: str, models: Sequence[ModelInfo]) -> str:
+    """A sentence with the names of folders, as callers know them, instead of their paths."""
+    for info in models:
+        if info.source == "folder":
+            text = text.replace(info.name, public_name(info, models))
+    return text
+
+
 def meant(name: str | None, models: Sequence[ModelInfo], fits: Callable[[ModelInfo], bool]) -> str:
     """The model that a request means.
 
@@ -133,8 +156,9 @@ def meant(name: str | None, models: Sequence[ModelInfo], fits: Callable[[ModelIn
         if first is None:
             raise ModelUnavailable("There is no model here.")
         return first.name
-    if any(info.name == name for info in models):
-        return name
+    for info in models:
+        if name in (info.name, public_name(info, models)):
+            return info.name
     owner, _, short = name.lower().rpartition("/")
     alike = []
     for info in models:

@@ -21,7 +21,9 @@ from xla_backend.interface.requests import REQUEST_ID
 PATH = "/v1"
 """The path of the API."""
 _WITHOUT_V1 = re.compile(
-    r"/((models|responses)(/.*)?|(chat/)?completions(/input_tokens)?|messages(/count_tokens)?|embeddings|rerank|"
+    r"/((models|responses)(/.*)?|(chat/)?completions(/input_tokens)?|messages(/count_tokens)?|"
+    r"embeddings?|rerank|decide|decisions|systemone|completion|infill|apply-template|"
+    r"api/(chat|generate|tags|ps|show|version|embed|embeddings)|"
     r"tokenize|detokenize|props|slots|health|docs|openapi\.json)"
 )
 """Addresses that also work without `PATH`, as in llama.cpp."""

@@ -1,19 +1,17 @@
 """The typed requests of OpenAI's protocol, and what they mean for the engine.
 
-Knows the fields, and which of OpenAI's, vLLM's and llama.cpp's are not supported: those are refused
-by name. Unknown fields are ignored, as OpenAI does. Must not know HTTP.
+Knows the fields; `fields` knows those of other programs. Must not know HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
+from pydantic import Field, PrivateAttr, create_model, model_validator
 
 from xla_backend.grammar import grammars
 from xla_backend.grammar.tool_calls import CallReader
@@ -21,9 +19,11 @@ from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import KINDS, Grammar
 from xla_backend.interface.options import MAX_NEW_TOKENS, MAX_SEED, OPTIONS, GenerationOptions
-from xla_backend.interface.prompt import Message, Prompt, TokenIds, ToolCall
+from xla_backend.interface.prompt import Message, Prompt, TokenIds
 from xla_backend.interface.tools import Tools
 from xla_backend.openai_api.errors import NotSupported
+from xla_backend.openai_api.fields import Fields, translated
+from xla_backend.openai_api.history import calls_of, role_of, text_of
 
 MAX_CHOICES = 16
 """Bound on the texts per prompt."""
@@ -34,34 +34,6 @@ CHAT_TOKENS = 256
 """Default `max_tokens` of a chat with several beams, for which a function is compiled."""
 COMPLETION_TOKENS = 16
 """Default `max_tokens` of a completion, as OpenAI's."""
-_NONE: tuple[object, ...] = (None, False, "", [], {})  # and 0, which equals False
-_REFUSED: dict[str, tuple[object, ...]] = {
-    # OpenAI's; the first two of completions
-    "tools": _NONE,
-    "tool_choice": (None, "none", "auto"),
-    "functions": _NONE,
-    "function_call": (None, "none", "auto"),
-    "modalities": (None, ["text"]),
-    "audio": _NONE,
-    "prediction": _NONE,
-    "web_search_options": (None,),
-    "suffix": _NONE,
-    "best_of": (None, 1),
-    # vLLM's
-    **dict.fromkeys(("bad_words", "allowed_token_ids", "use_beam_search"), _NONE),
-    **dict.fromkeys(("chat_template", "documents"), _NONE),
-    **dict.fromkeys(("prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens"), _NONE),
-    "skip_special_tokens": (None, True),
-    # llama.cpp's
-    **dict.fromkeys(("samplers", "n_probs", "lora"), _NONE),
-    **dict.fromkeys(("mirostat", "dynatemp_range", "dry_multiplier"), _NONE),
-    **dict.fromkeys(("xtc_probability", "n_indent", "t_max_predict_ms"), _NONE),
-    "typical_p": (None, 1),
-    "top_n_sigma": (None, -1),
-}
-"""Unsupported fields that would change an answer, with their values that have no effect."""
-_INSTEAD = {"bad_words": "Forbid single tokens by logit_bias, with -100 for each."}
-
 MAX_SALT = 256
 """Characters of a `cache_salt`."""
 
@@ -69,103 +41,41 @@ Tokens = Annotated[int, Field(ge=-1)]
 """Bound on the tokens of a text; -1 for the room in the context, as in llama.cpp."""
 
 
-class Fields(BaseModel):
-    """An object of a request."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-
-class TextPart(Fields):
-    """A part of a message's content; the last two types are those of /v1/responses."""
-
-    type: Literal["text", "input_text", "output_text"]
-    text: str
-
-
-class CalledFunction(Fields):
-    """A function's name, and its arguments as text, or as an object."""
-
-    name: str
-    arguments: str | dict[str, Any] = "{}"
-
-
-class CalledTool(Fields):
-    """A tool call of an earlier answer."""
-
-    id: str = ""
-    function: CalledFunction
-
-    def to_call(self) -> ToolCall:
-        """In the engine's form.
-
-        Raises:
-            NotSupported: the arguments are not a JSON object.
-        """
-        arguments = self.function.arguments
-        try:
-            read = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
-        except (ValueError, RecursionError):
-            read = None
-        if not isinstance(read, dict):
-            raise NotSupported(
-                "messages",
-                f"The arguments of a call of {self.function.name[:80]} are not a JSON object: send "
-                "them as the answer had them.",
-            )
-        return ToolCall(self.id, self.function.name, json.dumps(read, ensure_ascii=False))
-
-
-class DecideRequest(Fields):
-    """Questions about a text or any JSON, in the form of Transformers' `/v1/systemone`."""
-
-    model: str | None = None
-    state: str | dict[str, Any] | list[Any]
-    questions: dict[str, Any]
-    cache_salt: Annotated[str, Field(max_length=MAX_SALT)] | None = None
-
-    @property
-    def text(self) -> str:
-        """What the questions are about."""
-        if isinstance(self.state, str):
-            return self.state
-        return json.dumps(self.state, ensure_ascii=False)
-
-
 class ChatMessage(Fields):
-    """A message.
+    """A message, see `history`.
 
-    "developer" is OpenAI's newer name of "system". An assistant's message may have tool calls; a
-    tool's message has the id of the call whose result it is.
+    An assistant's message may have tool calls; a tool's message has the id of the call whose result
+    it is.
     """
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
-    tool_calls: list[CalledTool] | None = None
-    tool_call_id: str | None = None
-    reasoning_content: str | None = None
+    role: str = Field(description="system, user, assistant or tool; others are the user's")
+    content: str | list[Any] | dict[str, Any] | None = None
+    tool_calls: Any = None
+    function_call: Any = None
+    tool_call_id: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        content = values.get("content")
-        for part in content if isinstance(content, list) else ():
-            kind = part.get("type") if isinstance(part, dict) else None
-            if isinstance(kind, str) and kind not in ("text", "input_text", "output_text"):
-                raise NotSupported(
-                    "messages",
-                    f"Content of the type {kind[:40]!r} is not supported: send only text.",
-                )
-        return values
+    @property
+    def speaker(self) -> str:
+        """The engine's role."""
+        return role_of(self.role)[0]
 
-    def to_message(self) -> Message:
-        """In the engine's form."""
-        content = self.content or ""
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        role = "system" if self.role == "developer" else self.role
-        calls = tuple(call.to_call() for call in self.tool_calls or ())
-        return Message(role, text, calls, self.tool_call_id or "", self.reasoning_content or "")
+    def to_message(self, is_newest: bool = False) -> Message:
+        """In the engine's form; the newest message of the user may have nothing but text.
+
+        Raises:
+            NotSupported: it has.
+        """
+        role, before = role_of(self.role)
+        thoughts = next((t for t in (self.reasoning_content, self.reasoning) if t), "")
+        return Message(
+            role,
+            before + text_of(self.content, is_newest),
+            tuple(calls_of(self.tool_calls or self.function_call or ())),
+            str(self.tool_call_id or ""),
+            thoughts if isinstance(thoughts, str) else "",
+        )
 
 
 class StreamOptions(Fields):
@@ -227,7 +137,6 @@ class Generation(OptionFields):
     return_progress: bool | None = Field(
         None, description="of llama.cpp: events while a long prompt is read"
     )
-    user: str | None = Field(None, description="ignored")
     grammar: dict[str, Any] | str | None = Field(
         None,
         description="of llama.cpp: rules as text (GBNF); or one of json_schema, "
@@ -256,16 +165,11 @@ class Generation(OptionFields):
     _grammar: Grammar | None = PrivateAttr(None)
     _grammar_field: str = PrivateAttr("")
 
-    @model_validator(mode="before")
     @classmethod
-    def _refuse(cls, values: Any) -> Any:
-        if isinstance(values, dict):
-            for name, harmless in _REFUSED.items():
-                if name not in cls.model_fields and values.get(name) not in harmless:
-                    instead = _INSTEAD.get(name, "Leave it out.")
-                    raise NotSupported(name, f"{name} is not supported. {instead}")
-            if values.get("stream_options") and not values.get("stream"):
-                raise NotSupported("stream_options", "stream_options needs stream to be true.")
+    def translated(cls, values: dict[str, Any]) -> dict[str, Any]:
+        values = translated(values, cls.model_fields)
+        if values.get("stream_options") and not values.get("stream"):
+            raise NotSupported("stream_options", "stream_options needs stream to be true.")
         return values
 
     @model_validator(mode="after")
@@ -424,7 +328,7 @@ class ChatRequest(Generation):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        is_begun = bool(self.messages) and self.messages[-1].role == "assistant"
+        is_begun = bool(self.messages) and self.messages[-1].speaker == "assistant"
         for name, value, only in (
             ("continue_final_message", self.continue_final_message, is_begun),
             ("add_generation_prompt", self.add_generation_prompt, not is_begun),
@@ -437,17 +341,29 @@ class ChatRequest(Generation):
                 )
         if self.top_logprobs and not self.logprobs:
             raise NotSupported("top_logprobs", "top_logprobs needs logprobs to be true.")
+        self.prompts()  # whose newest message must be text
+        functions = []
+        for place, tool in enumerate(self.tools or ()):
+            kind = tool.get("type")
+            if isinstance(kind, str) and kind != "function":
+                self._ignored.append(f"tools.{place} ({kind[:40]})")
+            else:
+                functions.append(tool)
         try:
-            self._tools = Tools.of(
-                self.tools or (), self.tool_choice, self.parallel_tool_calls is True
-            )
+            self._tools = Tools.of(functions, self.tool_choice, self.parallel_tool_calls is True)
         except InvalidRequest as error:
             is_choice = "tool_choice" in str(error)
             raise NotSupported("tool_choice" if is_choice else "tools", str(error)) from error
         return self
 
     def prompts(self) -> list[Prompt]:
-        return [tuple(message.to_message() for message in self.messages)]
+        asked = [place for place, each in enumerate(self.messages) if each.speaker == "user"]
+        return [
+            tuple(
+                message.to_message(is_newest=place in asked[-1:])
+                for place, message in enumerate(self.messages)
+            )
+        ]
 
     @property
     def listed_tools(self) -> tuple[dict[str, Any], ...]:
@@ -467,7 +383,7 @@ class ChatRequest(Generation):
             NotSupported: see `grammars.of_tools`.
         """
         assert self._tools is not None, "there are tools"
-        if form.in_channels and self.messages[-1].role == "assistant":
+        if form.in_channels and self.messages[-1].speaker == "assistant":
             raise NotSupported(
                 "tools",
                 "This model cannot call tools in an answer that has begun: leave out the tools, or "

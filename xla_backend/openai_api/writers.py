@@ -57,11 +57,13 @@ class Facts(NamedTuple):
         fingerprint: of the model; None if it is not loaded yet.
         tokenizer: of the model; None likewise.
         asked: the prompts and options of the runs.
+        prompt_tokens: of all prompts; 0 for a model that is not loaded yet.
     """
 
     fingerprint: str | None
     tokenizer: Tokenizer | None
     asked: Sequence[tuple[Prompt, GenerationOptions]]
+    prompt_tokens: int = 0
 
 
 class Writer(ABC):
@@ -135,6 +137,7 @@ class _OpenAiWriter(Writer):
             "model": body.model,
             "system_fingerprint": facts.fingerprint,
         }
+        self._ignored = body.ignored
 
     def finish(self, results: Sequence[GenerationResult]) -> Iterator[BaseModel]:
         if self._no_usage:
@@ -142,9 +145,13 @@ class _OpenAiWriter(Writer):
 
     def whole(self, results: Sequence[GenerationResult]) -> BaseModel:
         choices = [self._choice(number, result) for number, result in enumerate(results)]
-        told = {"usage": usage(results, self._times), "timings": timings(results[0])}
+        told = {"usage": usage(results, self._times), **self._at_end(results[0])}
         form, name = self.forms[0]
         return form(object=name, choices=choices, **self._common, **told)
+
+    def _at_end(self, result: GenerationResult) -> dict[str, Any]:
+        """The fields of a whole answer and of a choice's last event."""
+        return {"timings": timings(result), **self._ignored}
 
     @abstractmethod
     def _choice(self, number: int, result: GenerationResult) -> BaseModel:
@@ -167,6 +174,7 @@ class ChatWriter(_OpenAiWriter):
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
         self._readers: dict[int, CallReader] = defaultdict(body.reader)
         self._untold: dict[int, tuple[Token, ...]] = {}
+        self._begun: set[int] = set()
 
     def _choice(self, number: int, result: GenerationResult) -> ChatChoice:
         reader = self._readers[number]
@@ -187,8 +195,14 @@ class ChatWriter(_OpenAiWriter):
         )
 
     def begin(self, number: int) -> Iterator[BaseModel]:
-        delta = Delta(role="assistant", content="")
-        yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
+        yield from ()
+
+    def _begin(self, number: int, part: str | CallPart) -> Iterator[BaseModel]:
+        """The event before the first part: as OpenAI's, with a text only if one follows."""
+        if number not in self._begun:
+            self._begun.add(number)
+            delta = Delta(role="assistant", content="" if type(part) is str else None)
+            yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
 
     def more(self, number: int, text: str) -> Iterator[BaseModel]:
         # Tokens of text that is held back come with the next chunk.
@@ -197,6 +211,7 @@ class ChatWriter(_OpenAiWriter):
             choice = ChunkChoice(index=number, delta=Delta(), finish_reason=None)
             yield self._event([choice], **told)
         for part in self._readers[number].push(text):
+            yield from self._begin(number, part)
             choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
             if tokens:
                 choice.logprobs, tokens = self._told(number, tokens), ()
@@ -206,8 +221,10 @@ class ChatWriter(_OpenAiWriter):
     def end(self, number: int, result: GenerationResult) -> Iterator[BaseModel]:
         reader = self._readers[number]
         for part in reader.finish():
+            yield from self._begin(number, part)
             choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
             yield self._event([choice])
+        yield from self._begin(number, "")
         tokens = self._untold.pop(number, ()) + self.rest(number, result)
         choice = ChunkChoice(
             index=number,
@@ -215,7 +232,7 @@ class ChatWriter(_OpenAiWriter):
             logprobs=self._told(number, tokens),
             finish_reason=finish_reason(result, reader.has_called),
         )
-        yield self._event([choice], timings=timings(result))
+        yield self._event([choice], **self._at_end(result))
 
     def _told(self, number: int, tokens: Sequence[Token]) -> ChatLogprobs | None:
         if self._logprobs is None:
@@ -263,7 +280,7 @@ class CompletionWriter(_OpenAiWriter):
             logprobs=self._told(number, self.rest(number, result)),
             finish_reason=finish_reason(result),
         )
-        yield self._event([choice], timings=timings(result))
+        yield self._event([choice], **self._at_end(result))
 
     def _told(self, number: int, tokens: Sequence[Token]) -> CompletionLogprobs | None:
         if self._logprobs is None:
@@ -285,8 +302,9 @@ def _delta(part: str | CallPart) -> Delta:
 
 def event(values: Values) -> str:
     """A server-sent event; unset fields of OpenAI's objects are left out."""
+    # In ASCII: some clients end lines as Python does, at characters that JSON need not escape.
     if isinstance(values, BaseModel):
-        return f"data: {values.model_dump_json(exclude_unset=True)}\n\n"
+        return f"data: {values.model_dump_json(exclude_unset=True, ensure_ascii=True)}\n\n"
     return f"event: {values['type']}\ndata: {json.dumps(values)}\n\n"
 
 

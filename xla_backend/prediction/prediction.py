@@ -70,7 +70,7 @@ def choose(
     wanted: CacheKey,
     in_memory: Collection[CacheKey],
     is_stored: Callable[[CacheKey], bool],
-    exact_key: bool,
+    may_reuse: bool,
 ) -> Choice:
     """Decides for one request.
 
@@ -78,11 +78,11 @@ def choose(
         wanted: the request's exact key.
         in_memory: the model's compiled functions.
         is_stored: whether the store can restore a key.
-        exact_key: forbids reusing a larger function.
+        may_reuse: whether a larger function may serve it.
     """
     if wanted in in_memory:
         return Choice(wanted, CacheOutcome.HIT)
-    if not exact_key and (other := reusable(in_memory, wanted)) is not None:
+    if may_reuse and (other := reusable(in_memory, wanted)) is not None:
         return Choice(other, CacheOutcome.REUSED)
     return Choice(wanted, CacheOutcome.DISK if is_stored(wanted) else CacheOutcome.MISS)
 
@@ -111,7 +111,7 @@ def predict(
     entries: Iterable[CacheEntry],
     past: Mapping[CacheKey, KeyHistory],
     missing: Callable[[CacheKey], Collection[Part]],
-    exact_key: bool = False,
+    may_reuse: bool = True,
     row: RowWork | None = None,
 ) -> Prediction:
     """Predicts outcome and duration of one request.
@@ -122,12 +122,12 @@ def predict(
         entries: compiled functions of the model in memory.
         past: history of the model's keys.
         missing: what must be traced or compiled for a key; empty if the store can restore it.
-        exact_key: see `choose`.
+        may_reuse: see `choose`.
         row: the work of a row, if `wanted` is a pool's key.
     """
     known = keys_of(entries)
     past = {key: was for key, was in past.items() if key.is_pooled == wanted.is_pooled}
-    choice = choose(wanted, known, lambda key: not missing(key), exact_key)
+    choice = choose(wanted, known, lambda key: not missing(key), may_reuse)
     if choice.outcome is CacheOutcome.MISS:
         estimate = _of_making(wanted, missing(wanted), past)
     elif choice.outcome is CacheOutcome.DISK:
@@ -195,7 +195,7 @@ def _of_making(
     if not compiled:
         return _nearest({key: was.miss_s for key, was in past.items()}, wanted)
     latest = sorted(compiled, key=lambda key: (-(compiled[key].made_at or 0.0), key))
-    alike = [key for key in latest if _distance(key, wanted) <= ALIKE] or latest
+    alike = [key for key in latest if distance(key, wanted) <= ALIKE] or latest
     made = [
         compiled[key].compile_s + compiled[key].run_s * wanted.max_new_tokens / key.max_new_tokens
         for key in alike[:LATEST]
@@ -225,14 +225,14 @@ def _nearest(
     }
     if not known:
         return None
-    nearest = min(known, key=lambda key: (_distance(key, wanted), key))
+    nearest = min(known, key=lambda key: (distance(key, wanted), key))
     seconds = known[nearest]
     scaled = seconds * wanted.max_new_tokens / nearest.max_new_tokens if grows else seconds
     low_s, high_s = sorted((seconds, scaled))
     return scaled, low_s, high_s
 
 
-def _distance(one: CacheKey, other: CacheKey) -> float:
+def distance(one: CacheKey, other: CacheKey) -> float:
     """The doublings between the sizes of two functions, added up."""
     return sum(
         abs(math.log2(getattr(one, name) / getattr(other, name)))

@@ -1,4 +1,4 @@
-"""`QuestionTokens`: questions about a text, and their answers, as tokens.
+"""`question_tokens`: questions about a text, and their answers, as tokens.
 
 Knows tokenizers and the words in which a model is asked. Must not know how the tokens are read.
 """
@@ -6,12 +6,11 @@ Knows tokenizers and the words in which a model is asked. Must not know how the 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xla_backend.checkpoints.prompts import check_length, encode_prompt
+from xla_backend.interface.decisions import QuestionTokens
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.prompt import Message, Prompt, question
 from xla_backend.prediction.prefixes import common
@@ -25,47 +24,28 @@ _NO_THINKING = {"enable_thinking": False}
 """For chat templates: the answer comes at once."""
 
 
-@dataclass(frozen=True)
-class QuestionTokens:
-    """The tokens of some questions."""
+def question_tokens(
+    tokenizer: Tokenizer, info: ModelInfo, text: Prompt, questions: Sequence[Question]
+) -> QuestionTokens:
+    """Encodes questions about a text, and their answers.
 
-    prompts: list[list[int]]  # of each question, with the text before it
-    answers: list[list[list[int]]]  # of each, of each answer
-    shared: list[int]  # what all prompts begin with; nothing if there is one
-    most_tokens: int  # of the longest question with its longest answer
-
-    @classmethod
-    def of(
-        cls, tokenizer: Tokenizer, info: ModelInfo, text: Prompt, questions: Sequence[Question]
-    ) -> QuestionTokens:
-        """Encodes all of it.
-
-        Raises:
-            InvalidRequest: the text is empty or no text, or an answer has no tokens.
-            ContextLengthExceeded: the text and a question are too long for the model.
-        """
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidRequest("The text is empty. Send a text that the questions are about.")
-        prompts = [
-            encode_prompt(tokenizer, _prompt(info, each.asked(text)), info, template=_NO_THINKING)
-            for each in questions
-        ]
-        encode = functools.cache(functools.partial(_encode_answer, tokenizer, info))
-        answers = [[encode(answer) for answer in each.answers] for each in questions]
-        most_tokens = max(
-            len(ids) + max(map(len, said)) for ids, said in zip(prompts, answers, strict=True)
-        )
-        check_length(most_tokens, info)
-        # Lists that are sorted begin with what the first and the last of them begin with.
-        alike = common(min(prompts), max(prompts)) if len(questions) > 1 else 0
-        return cls(prompts, answers, prompts[0][:alike], most_tokens)
-
-    @property
-    def to_read(self) -> list[int]:
-        """Once what questions share, then what follows; of answers, all but the last token."""
-        behind = [ids[len(self.shared) :] for ids in self.prompts]
-        said = [answer[:-1] for answers in self.answers for answer in answers]
-        return [*self.shared, *itertools.chain(*behind, *said)]
+    Raises:
+        InvalidRequest: the text is empty or no text, or an answer has no tokens.
+        ContextLengthExceeded: the text and a question are too long for the model.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidRequest("The text is empty. Send a text that the questions are about.")
+    prompts = [
+        tuple(encode_prompt(tokenizer, _prompt(info, each.asked(text)), info, _NO_THINKING))
+        for each in questions
+    ]
+    encode = functools.cache(functools.partial(_encode_answer, tokenizer, info))
+    answers = [tuple(encode(answer) for answer in each.answers) for each in questions]
+    # Sequences that are sorted begin with what the first and the last of them begin with.
+    alike = common(min(prompts), max(prompts)) if len(questions) > 1 else 0
+    tokens = QuestionTokens(tuple(prompts), tuple(answers), prompts[0][:alike])
+    check_length(tokens.longest, info)
+    return tokens
 
 
 def _prompt(info: ModelInfo, text: str, answer: str = "") -> Prompt:
@@ -75,7 +55,7 @@ def _prompt(info: ModelInfo, text: str, answer: str = "") -> Prompt:
     return question(text) + ((Message("assistant", answer),) if answer else ())
 
 
-def _encode_answer(tokenizer: Tokenizer, info: ModelInfo, answer: str) -> list[int]:
+def _encode_answer(tokenizer: Tokenizer, info: ModelInfo, answer: str) -> tuple[int, ...]:
     """The tokens with which a model answers, behind any question.
 
     Raises:
@@ -89,4 +69,4 @@ def _encode_answer(tokenizer: Tokenizer, info: ModelInfo, answer: str) -> list[i
         ids = tokenizer.encode(answer, special=False)
     if not ids:
         raise InvalidRequest(f"The answer {answer[:80]!r} has no tokens: choose another.")
-    return ids
+    return tuple(ids)

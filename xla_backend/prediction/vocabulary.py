@@ -1,49 +1,46 @@
-"""`Vocabulary`: what predictions need from a model, without the model itself.
+"""`Vocabulary`: what a model makes of requests, without its weights.
 
-Knows how a prompt or a recording's window becomes a key and a prediction. Must not know TensorFlow,
-nor where what is known of the engine comes from.
+Knows how a text request is prepared, and how it or a recording's window is predicted. Must not know
+TensorFlow, nor where what is known of the engine comes from.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.models import ModelFiles
-from xla_backend.checkpoints.prompts import check_length, check_prompt, key_for, with_room
+from xla_backend.checkpoints.prompts import check_length, check_options, check_prompt
 from xla_backend.checkpoints.speech_input import (
     SpeechInput,
     fitting_options,
     speech_key,
     works_on_text,
 )
-from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.checkpoints.tokenization import AnswerDecoder, Tokenizer
 from xla_backend.checkpoints.weights import sample
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import Store
-from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.grammar import grammars
+from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds
-from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import CacheEntry, ModelInfo, Past, Prediction
+from xla_backend.interface.requests import Prepared, TextRequest
+from xla_backend.interface.results import CacheEntry, CacheOutcome, ModelInfo, Past, Prediction
+from xla_backend.kernels import machine_code
+from xla_backend.prediction.misses import explain_miss
 from xla_backend.prediction.prediction import RowWork, keys_of, predict
 from xla_backend.prediction.prefixes import cached_tokens, root_name
-from xla_backend.prediction.questions import QuestionTokens
+from xla_backend.prediction.questions import question_tokens
 
 REMEMBERED_PROMPTS = 64
 REMEMBERED_LENGTH = 20_000
 """Characters; longer prompts are not worth the memory."""
-
-
-class Asked(NamedTuple):
-    """What the engine makes of a text request."""
-
-    key: CacheKey  # its exact key
-    token_ids: tuple[int, ...]  # of the prompt, without padding; with questions, all that is read
-    max_new_tokens: int  # limited to the room in the context
 
 
 class Known(NamedTuple):
@@ -62,13 +59,13 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What predictions need from a model."""
+    """The description and the tokenizer of a model."""
 
     info: ModelInfo
     tokenizer: Tokenizer
     speech: SpeechInput | None  # None for a text model
     identity: str  # see `naming.identity`
-    has_pool: bool = True  # whether it can have a pool here
+    has_rows: bool = True  # whether this processor can run rows
 
     @classmethod
     def load(cls, files: ModelFiles) -> Vocabulary:
@@ -87,32 +84,59 @@ class Vocabulary:
                 files.config,
                 files.generation_config,
                 sample(files.folder),
-                kinds.both(files.info.weights, files.info.activations),
+                kinds.all_of(files.info.weights, files.info.activations, files.info.kernels),
             ),
+            has_rows=machine_code.suits(),
         )
 
-    def asked(self, rules: BucketRules, request: TextRequest) -> Asked:
-        """The key and tokens of a text request.
+    def __getstate__(self) -> dict[str, Any]:
+        """Its fields: the remembered prompts stay in their process."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+
+    def prepare(self, request: TextRequest, rules: BucketRules) -> Prepared:
+        """Checks and encodes a text request.
 
         Raises:
-            InvalidRequest: the prompt is empty or too long.
+            InvalidRequest: the prompt is empty or no text, an option does not fit the model, or
+                fields contradict each other.
+            ContextLengthExceeded: the prompt is too long.
         """
+        started, info, options = time.perf_counter(), self.info, request.options
+        questions = None
         if request.questions:
-            asked = self.tokenizer, self.info, request.prompt, request.questions
-            tokens = QuestionTokens.of(*asked)
-            token_ids, length = tuple(tokens.to_read), tokens.most_tokens
+            questions = question_tokens(self.tokenizer, info, request.prompt, request.questions)
+            token_ids, length = questions.to_read, questions.longest
         else:
-            check_prompt(request.prompt, self.info)
-            token_ids = self.encoded(request.prompt)
-            check_length(length := len(token_ids), self.info)
-        request = with_room(request, length, self.info)
-        key = key_for(rules, self.info, length, request, self.has_pool)
-        return Asked(key, token_ids, request.options.max_new_tokens)
+            check_prompt(request.prompt, info)
+            token_ids = self._encoded(request)
+            check_length(length := len(token_ids), info)
+        if options.logit_bias or options.stop_token_ids:
+            check_options(options, self.tokenizer.rows, info)
+        context = info.context_length
+        if context is not None and options.max_new_tokens > context - length:
+            options = options.replace(max_new_tokens=context - length)
+        if request.mode_with(info, self.has_rows) == "rows":
+            assert context is not None, "rows have one"
+            key = pool_key(context, options.prompt_lookup_num_tokens)
+        else:
+            key = rules.key_for(length, options.num_beams, options.max_new_tokens, context)
+        # Control tokens have no text, except those that are stop strings.
+        shown = self.tokenizer.special_ids(options.stop) if options.stop else frozenset()
+        prepared = Prepared(request, options, key, token_ids, shown, questions, 0.0)
+        if options.grammar is not None:
+            before = AnswerDecoder(self.tokenizer, shown, token_ids, prepared.may_think).before
+            options = options.replace(grammar=grammars.behind(options.grammar, before))
+        took_s = time.perf_counter() - started
+        return dataclasses.replace(prepared, options=options, tokenize_s=took_s)
 
-    def encoded(self, prompt: Prompt) -> tuple[int, ...]:
+    def _encoded(self, request: TextRequest) -> tuple[int, ...]:
         """A prompt's token ids, without padding; unchecked."""
+        prompt = request.prompt
+        if isinstance(prompt, tuple) and (request.tools or request.template):
+            encode = self.tokenizer.encode
+            return tuple(encode(prompt, tools=request.tools, template=request.template))
         if isinstance(prompt, TokenIds):
-            return prompt.ids
+            return tuple(self.tokenizer.encode(prompt))
         texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
         is_short = sum(map(len, texts)) <= REMEMBERED_LENGTH
         return self._remembered(prompt) if is_short else tuple(self.tokenizer.encode(prompt))
@@ -124,15 +148,18 @@ class Vocabulary:
             lambda prompt: tuple(self.tokenizer.encode(prompt))
         )
 
-    def predict_text(self, rules: BucketRules, request: TextRequest, known: Known) -> Prediction:
-        """Predicts outcome and duration of a text request; errors as for `asked`."""
-        asked = self.asked(rules, request)
-        tokens, row = len(asked.token_ids), None
-        if asked.key.is_pooled:
-            root = root_name(self.identity, request.cache_salt)
-            cached = cached_tokens(known.prefixes, root, asked.token_ids)
-            row = RowWork(tokens, cached, asked.max_new_tokens)
-        return self._predict(asked.key, tokens, known, request.exact_key, row)
+    def predict_text(self, prepared: Prepared, known: Known) -> Prediction:
+        """Predicts outcome and duration of a text request."""
+        tokens, row = len(prepared.token_ids), None
+        if prepared.key.is_pooled:
+            root = root_name(self.identity, prepared.request.cache_salt)
+            cached = cached_tokens(known.prefixes, root, prepared.token_ids)
+            row = RowWork(tokens, cached, prepared.options.max_new_tokens)
+        found = self._predict(prepared.key, tokens, known, prepared.may_reuse, row)
+        if found.outcome is not CacheOutcome.MISS:
+            return found
+        in_memory = keys_of(entry for entry in known.entries if entry.model == self.info.name)
+        return dataclasses.replace(found, miss=explain_miss(prepared, in_memory))
 
     def predict_speech(
         self, rules: BucketRules, options: GenerationOptions | None, known: Known
@@ -152,7 +179,7 @@ class Vocabulary:
         wanted: CacheKey,
         prompt_tokens: int,
         known: Known,
-        exact_key: bool = False,
+        may_reuse: bool = True,
         row: RowWork | None = None,
     ) -> Prediction:
         entries = [entry for entry in known.entries if entry.model == self.info.name]
@@ -167,6 +194,6 @@ class Vocabulary:
             entries=entries,
             past=known.past.get(self.info.name, {}),
             missing=lambda key: naming.missing(self.identity, key, in_memory, holds),
-            exact_key=exact_key,
+            may_reuse=may_reuse,
             row=row,
         )

@@ -16,8 +16,6 @@ import contextlib
 import dataclasses
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -36,8 +34,7 @@ from xla_backend.interface.function_comparison import (
     StoredKey,
 )
 from xla_backend.interface.options import DEFAULT_OPTIONS, GenerationOptions
-from xla_backend.interface.prompt import TokenIds
-from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
     EngineStatus,
@@ -128,15 +125,20 @@ class BackendProcess(ServedBackend):
             on_request,
             patience,
         )
-        if default_model is not None:
-            # The first prediction then does not wait for an import and a vocabulary.
-            threading.Thread(target=self._read_ahead, args=(default_model,), daemon=True).start()
+        self._default_model = default_model
 
     # --- what needs the engine ------------------------------------------------------------------
 
-    def submit(self, request: TextRequest) -> ProcessStream[str, GenerationResult]:
-        tokenized = self._tokenized(request)
-        return ProcessStream(self._supervisor.submit(Request(0, "generate", tokenized)))
+    def submit(self, request: TextRequest | Prepared) -> ProcessStream[str, GenerationResult]:
+        if isinstance(request, TextRequest):
+            try:
+                request = self.prepare(request)
+            except ModelUnavailable:
+                pass  # the engine prepares it once it has loaded the model, or says why it cannot
+            except BackendError as error:
+                self._supervisor.refused(Request(0, "generate", request), error)
+                raise
+        return ProcessStream(self._supervisor.submit(Request(0, "generate", request)))
 
     def submit_speech(
         self, request: SpeechRequest
@@ -209,6 +211,13 @@ class BackendProcess(ServedBackend):
     def cancel_prefetch(self) -> None:
         self._supervisor.engine.send("cancel_prefetch", None)
 
+    def read_ahead(self) -> None:
+        """Reads the default model's vocabulary, so that the first prediction does not wait for it
+        and for an import; for a thread, once this process has nothing more urgent to import."""
+        if self._default_model is not None:
+            with contextlib.suppress(BackendError):  # a request for the model raises it
+                self.vocabulary(self._default_model)
+
     def identity(self, model: str) -> str:
         return self.vocabulary(model).identity
 
@@ -236,8 +245,12 @@ class BackendProcess(ServedBackend):
             self._vocabularies.setdefault(model, Vocabulary.load(self._registry.locate(model)))
         return self._vocabularies[model]
 
-    def predict_text(self, request: TextRequest) -> Prediction:
-        return self.vocabulary(request.model).predict_text(self._rules, request, self._known())
+    def prepare(self, request: TextRequest) -> Prepared:
+        return self.vocabulary(request.model).prepare(request, self._rules)
+
+    def predict_text(self, request: TextRequest | Prepared) -> Prediction:
+        prepared = request if isinstance(request, Prepared) else self.prepare(request)
+        return self.vocabulary(request.model).predict_text(prepared, self._known())
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         return self.vocabulary(model).predict_speech(self._rules, options, self._known())
@@ -273,26 +286,3 @@ class BackendProcess(ServedBackend):
             within_s: seconds in which the child may finish its work; 0 ends it now.
         """
         self._supervisor.close(within_s)
-
-    # --- inside ---------------------------------------------------------------------------------
-
-    def _tokenized(self, request: TextRequest) -> TextRequest:
-        """The request with its prompt's tokens, unless a vocabulary must be read first.
-
-        This saves time of the engine's thread, and a prompt that was predicted is tokenized once.
-        """
-        vocabulary = self._vocabularies.get(request.model)
-        is_tokenized = request.token_ids or isinstance(request.prompt, TokenIds)
-        if vocabulary is None or is_tokenized or request.questions:
-            return request
-        started = time.perf_counter()
-        try:
-            ids = vocabulary.asked(self._rules, request).token_ids
-        except BackendError:  # the engine raises it again in the stream
-            return request
-        took_s = time.perf_counter() - started
-        return dataclasses.replace(request, token_ids=ids, tokenize_s=took_s)
-
-    def _read_ahead(self, model: str) -> None:
-        with contextlib.suppress(BackendError):  # a request for the model raises it
-            self.vocabulary(model)

@@ -10,7 +10,6 @@ process ends by itself when the parent is gone, for whatever reason.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import logging.handlers
 import threading
@@ -26,7 +25,7 @@ from xla_backend.engine.importing import import_engine
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
 from xla_backend.interface.function_comparison import FunctionRequest
-from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import EngineStatus
 from xla_backend.process import memory
 from xla_backend.process.memory_bound import MemoryBound
@@ -54,7 +53,7 @@ class Active(Stream[Any, Any]):
     """
 
     def __init__(self, request: Request, process: EngineProcess) -> None:
-        super().__init__()
+        super().__init__(process.arrival_time(request))
         self.request = request
         self.is_handed_over = False
         self._process = process
@@ -62,7 +61,7 @@ class Active(Stream[Any, Any]):
     def put(self, chunk: Any) -> None:
         """Sends a chunk, if the request is streamed."""
         asked = self.request.asked
-        if isinstance(asked, TextRequest | SpeechRequest) and asked.in_chunks:
+        if isinstance(asked, Prepared | TextRequest | SpeechRequest) and asked.in_chunks:
             self._process.send_chunk(self, chunk)
 
     def finish(self, result: Any) -> None:
@@ -306,14 +305,15 @@ class EngineProcess:
     def _serve(self, backend: Backend, active: Active) -> None:
         """Gives a request to the engine."""
         request, asked = active.request, active.request.asked
-        if isinstance(asked, TextRequest | SpeechRequest | FunctionRequest):
-            asked = dataclasses.replace(asked, arrival_time=self._arrival_time(request))
 
         def may_begin() -> bool:
             return self._may_begin(active)
 
-        if isinstance(asked, TextRequest):
-            backend.submit(asked, may_begin, active)
+        if isinstance(asked, Prepared | TextRequest):
+            try:
+                backend.submit(asked, may_begin, active)
+            except Exception as error:
+                active.fail(error)
         elif isinstance(asked, SpeechRequest):
             backend.submit_speech(asked, may_begin, active)
         else:
@@ -331,7 +331,7 @@ class EngineProcess:
             if isinstance(asked, str):
                 value: Any = backend.load(asked)
             elif isinstance(asked, FunctionRequest):
-                value = backend.compare(asked)
+                value = backend.compare(asked, active.arrived)
             else:
                 value = None
                 backend.clear_functions()
@@ -340,10 +340,13 @@ class EngineProcess:
         else:
             active.finish(value)
 
-    def _arrival_time(self, request: Request) -> float:
-        # The queue time is time spent behind other requests. Like the loading of a model, the
-        # engine's start is not part of any request's timing; a successor's start is, for requests
-        # that had to wait for it.
+    def arrival_time(self, request: Request) -> float:
+        """The moment from which a request's time counts.
+
+        The queue time is time spent behind other requests. Like the loading of a model, the
+        engine's start is not part of any request's timing; a successor's start is, for requests
+        that had to wait for it.
+        """
         return (
             request.arrival_time if request.is_moved else max(request.arrival_time, self._ready_at)
         )

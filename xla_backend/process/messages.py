@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Literal
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.function_comparison import FunctionRequest, StoredKey
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import CacheEntry, KVMemoryUse, ModelInfo, Past
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ class Request:
     Attributes:
         number: the parent's number for it, which every reply carries.
         kind: the method.
-        asked: the request as its caller made it; to load a model, its name.
+        asked: the request, a text's prepared unless its model is not loaded; to load a model, its
+            name.
         arrival_time: `time.perf_counter()` in the parent at the caller's call. That clock is the
             system's monotonic one, which all processes of a machine share.
         request_id: the server's id of the HTTP request; empty for others.
@@ -112,7 +113,7 @@ class Request:
 
     number: int
     kind: RequestKind
-    asked: TextRequest | SpeechRequest | FunctionRequest | str | None
+    asked: Prepared | TextRequest | SpeechRequest | FunctionRequest | str | None
     arrival_time: float = 0.0
     is_moved: bool = False
     request_id: str = ""
@@ -120,12 +121,21 @@ class Request:
     @property
     def model(self) -> str:
         """The name of its model; empty if it has none."""
-        if isinstance(self.asked, TextRequest | SpeechRequest):
+        if isinstance(self.asked, Prepared | TextRequest | SpeechRequest):
             return self.asked.model
         return self.asked if isinstance(self.asked, str) else ""
+
+    @property
+    def text(self) -> TextRequest | None:
+        """The text request as its caller made it; None for other requests."""
+        if isinstance(self.asked, Prepared):
+            return self.asked.request
+        return self.asked if isinstance(self.asked, TextRequest) else None
 
     @property
     def options(self) -> GenerationOptions | None:
         """The options of a generation; None for other requests."""
         asked = self.asked
-        return asked.options if isinstance(asked, TextRequest | SpeechRequest) else None
+        if isinstance(asked, Prepared | TextRequest | SpeechRequest):
+            return asked.options
+        return None

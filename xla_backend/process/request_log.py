@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,6 +20,8 @@ from xla_backend.interface import trace
 from xla_backend.interface.results import GenerationResult
 from xla_backend.interface.timing import Span
 from xla_backend.process.messages import Request
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,24 @@ class FinishedRequest:
         elif self.kind == "error":
             entry["error"] = type(self.value).__name__
         return {name: value for name, value in entry.items() if value is not None}
+
+
+class Watchers:
+    """Calls each of several watchers with every request: logs and metrics, by their names."""
+
+    def __init__(self, watchers: Mapping[str, Callable[[FinishedRequest], None]]) -> None:
+        self._watchers = watchers
+        self._failed: set[str] = set()
+
+    def __call__(self, finished: FinishedRequest) -> None:
+        """One that fails (a full disk, a closed pipe) stops no other, and is reported once."""
+        for name, watch in self._watchers.items():
+            try:
+                watch(finished)
+            except Exception as error:
+                if name not in self._failed:
+                    self._failed.add(name)
+                    logger.warning("%s misses requests: %s", name, error)
 
 
 class RequestLog:

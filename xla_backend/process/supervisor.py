@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from xla_backend.child_process.parent_side import CLOSE_S
-from xla_backend.interface.errors import EngineStopped
+from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.forks import Origin
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import REQUEST_ID
@@ -137,6 +137,11 @@ class Supervisor:
         while True:
             if (call := self.current().submit(request)) is not None:
                 return call
+
+    def refused(self, request: Request, error: BackendError) -> None:
+        """Records a request that was refused before it was sent."""
+        request = dataclasses.replace(request, request_id=REQUEST_ID.get())
+        self.request_finished(FinishedRequest(request, "error", error, 0.0, 0))
 
     def begin_anew(self, meanwhile: Callable[[], None]) -> None:
         """Ends the child, calls a function, and starts another child without a warm-up.

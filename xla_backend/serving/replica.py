@@ -15,15 +15,16 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ray import serve
 
 from xla_backend.checkpoints.models import first_model, open_registry
-from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import BackendError, EngineStopped
-from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import GenerationResult, TranscribedWindow
+from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.process.backend_process import BackendProcess
 from xla_backend.process.child import ProcessStream
 
@@ -81,10 +82,14 @@ class Replica:
             warm_up=None,
             memory_limit=memory_limit,
         )
+        self._process.read_ahead()
         self._process.wait_ready()
 
     async def run(
-        self, request: TextRequest | SpeechRequest, sound: bytes = b"", waits: bool = True
+        self,
+        request: Prepared | TextRequest | SpeechRequest,
+        sound: bytes = b"",
+        waits: bool = True,
     ) -> AsyncIterator[Reply]:
         """Runs a request; a client that leaves cancels it, which stops the engine's work.
 
@@ -95,32 +100,29 @@ class Replica:
         """
         yield None
         await self.register(request.model)
-        with _submitted(self._process, request, sound) as stream:
-            first = asyncio.ensure_future(self._wait(next, stream, None))
-            try:
-                while not (waits or first.done()):
-                    if self._process.status.state == "starting":
-                        yield Starting(serve.get_replica_context().replica_id.unique_id)
-                        return
-                    await asyncio.wait([first], timeout=CHECK_S)
-                chunk = await first
-                while chunk is not None:
-                    yield chunk
-                    chunk = await self._wait(next, stream, None)
-                yield stream.result or EngineStopped("The request was stopped before it began.")
-            except BackendError as error:
-                yield error
-            finally:
-                first.cancel()
-                stream.stop()  # not closed, which would not wake the thread that waits for it
+        try:
+            with _submitted(self._process, request, sound) as stream:
+                first = asyncio.ensure_future(self._wait(next, stream, None))
+                try:
+                    while not (waits or first.done()):
+                        if self._process.status.state == "starting":
+                            yield Starting(serve.get_replica_context().replica_id.unique_id)
+                            return
+                        await asyncio.wait([first], timeout=CHECK_S)
+                    chunk = await first
+                    while chunk is not None:
+                        yield chunk
+                        chunk = await self._wait(next, stream, None)
+                    yield stream.result or EngineStopped("The request was stopped before it began.")
+                finally:
+                    first.cancel()
+                    stream.stop()  # not closed, which would not wake the thread that waits for it
+        except BackendError as error:
+            yield error
 
-    async def identity(self, model: str) -> str:
-        """See `ServedBackend`."""
-        return await self._wait(self._process.identity, model)
-
-    async def tokenizer(self, model: str) -> Tokenizer:
-        """See `ServedBackend`."""
-        return await self._wait(self._process.tokenizer, model)
+    async def vocabulary(self, model: str) -> Vocabulary:
+        """See `BackendProcess`; the ingress prepares requests with it."""
+        return await self._wait(self._process.vocabulary, model)
 
     @serve.multiplexed(max_num_models_per_replica=-1)
     async def register(self, model: str) -> str:
@@ -148,13 +150,13 @@ class Replica:
 
 @contextmanager
 def _submitted(
-    process: BackendProcess, request: TextRequest | SpeechRequest, sound: bytes
+    process: BackendProcess, request: Prepared | TextRequest | SpeechRequest, sound: bytes
 ) -> Iterator[ProcessStream[Any, Any]]:
     """Submits the request; a recording is in a temporary file until its end."""
-    if isinstance(request, TextRequest):
+    if not isinstance(request, SpeechRequest):
         yield process.submit(request)
         return
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(sound)
-        file.flush()
-        yield process.submit_speech(dataclasses.replace(request, recording=file.name))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, Path(str(request.recording)).name)  # the upload's name, for errors
+        path.write_bytes(sound)
+        yield process.submit_speech(dataclasses.replace(request, recording=str(path)))

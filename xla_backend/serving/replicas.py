@@ -16,8 +16,9 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
 from xla_backend.interface.backend import AnyStream, Chunk, Result
+from xla_backend.interface.buckets import BucketRules
 from xla_backend.interface.errors import BackendError, EngineStopped
-from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     GenerationResult,
     TranscribedWindow,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from xla_backend.checkpoints.tokenization import Tokenizer
+    from xla_backend.prediction.vocabulary import Vocabulary
 
 REPLICA_DIED = (
     "The replica that served this request ended before it was done. "
@@ -42,10 +44,16 @@ class Replicas:
 
     def __init__(self, handle: DeploymentHandle) -> None:
         self._handle = handle
+        self._vocabularies: dict[str, Vocabulary] = {}
 
-    def submit(self, request: TextRequest) -> ReplicaStream[str, GenerationResult]:
+    def prepare(self, request: TextRequest) -> Prepared:
+        """See `AnyBackend`."""
+        return self._vocabulary(request.model).prepare(request, BucketRules())
+
+    def submit(self, request: TextRequest | Prepared) -> ReplicaStream[str, GenerationResult]:
         """See `AnyBackend`. Requests with the same `cache_salt` are a session."""
-        return self._send(request, request.cache_salt)
+        text = request.request if isinstance(request, Prepared) else request
+        return self._send(request, text.cache_salt)
 
     def submit_speech(
         self, request: SpeechRequest
@@ -56,20 +64,23 @@ class Replicas:
 
     def identity(self, model: str) -> str:
         """See `ServedBackend`."""
-        return str(self._ask("identity", model))
+        return self._vocabulary(model).identity
 
     def tokenizer(self, model: str) -> Tokenizer:
         """See `ServedBackend`."""
-        return cast("Tokenizer", self._ask("tokenizer", model))
+        return self._vocabulary(model).tokenizer
 
-    def _ask(self, method: str, model: str) -> Any:
-        try:
-            return self._call(method, model, multiplexed_model_id=model).result()
-        except (RayError, RayServeException) as error:
-            raise EngineStopped(REPLICA_DIED) from error
+    def _vocabulary(self, model: str) -> Vocabulary:
+        if model not in self._vocabularies:
+            try:
+                found = self._call("vocabulary", model, multiplexed_model_id=model).result()
+            except (RayError, RayServeException) as error:
+                raise EngineStopped(REPLICA_DIED) from error
+            self._vocabularies[model] = found
+        return self._vocabularies[model]
 
     def _send(
-        self, request: TextRequest | SpeechRequest, session: str = "", sound: bytes = b""
+        self, request: Prepared | TextRequest | SpeechRequest, session: str = "", sound: bytes = b""
     ) -> ReplicaStream[Any, Any]:
         options = {"stream": True, "multiplexed_model_id": request.model, "session_id": session}
         return ReplicaStream(lambda waits: self._call("run", request, sound, waits, **options))

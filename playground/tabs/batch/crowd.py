@@ -17,8 +17,8 @@ from playground.context.runs import TextRun
 from playground.context.runs_together import Member, RunsTogether
 from playground.tabs.batch.prompts import prompts_in
 from playground.tabs.batch.runs import checked
-from playground.ui.families import model_name
 from playground.ui.quantities import as_shown
+from playground.ui.wording import model_name
 from xla_backend import GenerationOptions, GenerationResult, InvalidRequest, Prompt
 from xla_backend.rows.scheduler import MAX_ROWS
 

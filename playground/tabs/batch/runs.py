@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from playground.context.page_context import PageContext
-from playground.context.runs import TextRun, reporting_errors
+from playground.context.runs import TextRun, page_mode, reporting_errors
 from playground.tabs.batch.prompts import BatchPrompt
 from playground.ui.csv_cells import csv_table
 from xla_backend import (
@@ -157,7 +157,8 @@ def checked(
     for row in rows:
         try:
             page.check_request(model, row.asked)
-            page.backend.predict(model, row.asked, options, exact_key=exact_key)
+            mode = page_mode(options)
+            page.backend.predict(model, row.asked, options, mode=mode, exact_key=exact_key)
         except InvalidRequest as error:
             raise InvalidRequest(f"Line {row.prompt.line}: {error}") from error
         except ModelUnavailable:

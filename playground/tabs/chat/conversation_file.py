@@ -6,8 +6,8 @@ Knows both formats and what may not be in them. Must not know components or even
 from playground.context.json_file import JsonFile
 from playground.tabs.chat.conversation import Conversation, Figures, checked
 from playground.ui import quantities
-from playground.ui.families import model_name
 from playground.ui.markup import clean
+from playground.ui.wording import model_name
 from xla_backend import InvalidRequest
 
 FILE = JsonFile("xla-playground-chat", "conversation", "JSON", 4 * 2**20)

@@ -30,7 +30,6 @@ from playground.tabs.chat.runs import ChatRun
 from playground.tabs.chat.shelf import BUSY, Shelf
 from playground.tabs.generate.examples import defaults_for
 from playground.ui import components as ui
-from playground.ui.families import CHATTING, model_name
 from playground.ui.markup import clean, nothing
 from playground.ui.option_controls import (
     NAMES,
@@ -41,6 +40,7 @@ from playground.ui.option_controls import (
     with_seed,
 )
 from playground.ui.prediction_line import no_prediction_line, prediction_line
+from playground.ui.wording import CHATTING, model_name
 from xla_backend import (
     BackendError,
     CacheOutcome,

@@ -19,7 +19,7 @@ from xla_backend.baselines.comparison import (
     BaselineComparison,
     BaselineProgress,
 )
-from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.interface.results import KeyHistory
 
@@ -41,7 +41,7 @@ class ModelSize:
         """Of a model whose files are here."""
         config = files.config
         layers, width = config.num_hidden_layers, config.hidden_size
-        is_rotary = config.model_type in rotary_form.MODEL_TYPES
+        is_rotary = config.model_type in DECODERS
         return cls(model, layers, width * (config.vocab_size + 12.0 * layers * width), is_rotary)
 
 

@@ -25,11 +25,11 @@ from playground.tabs.compare.shapes_report import shapes_report
 from playground.tabs.compare.variants_report import variants_report
 from playground.tabs.generate.examples import EXAMPLES
 from playground.ui import components as ui
-from playground.ui.families import model_name
 from playground.ui.markup import remarks
 from playground.ui.option_controls import slider_end
 from playground.ui.quantities import about, elapsed
 from playground.ui.report_parts import queued
+from playground.ui.wording import model_name
 from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelUnavailable
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import CACHED_CALLS, MAX_CACHED_CALLS, Baseline
@@ -170,11 +170,9 @@ class CompareTab:
             place=self._page.alone,
             stopping="Cancelling",
         )
-        # Beside what the events connect: it scrolls while the comparison runs.
-        self.compare.click(None, None, None, js=_BRING_INTO_SIGHT, **ui.QUIET)
-        events.connect(self.compare.click, self._run_for, {*self._choice}).then(
-            self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST
-        )
+        events.connect(
+            self.compare.click, self._run_for, {*self._choice}, meanwhile=_BRING_INTO_SIGHT
+        ).then(self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST)
         events.connect_stop()
 
     @property
@@ -297,7 +295,7 @@ class CompareTab:
         """
         options = GenerationOptions(max_new_tokens=max_new_tokens)
         check_answerable(self._page, model, prompt, options)
-        found = self._backend.predict(model, prompt, options, cache_salt="any")
+        found = self._backend.predict(model, prompt, options)
         if not found.requested_key.is_pooled:
             raise InvalidRequest(
                 f"{model_name(model)} only has buckets: one shape for all lengths needs a "

@@ -1,6 +1,6 @@
 """What the answer is to be: a text, JSON of a schema, a choice, or yes or no.
 
-Knows the components and five schemas to begin with. Must not know what is done with an answer.
+Knows the components and six schemas to begin with. Must not know what is done with an answer.
 """
 
 import json
@@ -23,6 +23,7 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 _SHORT = {"type": "string", "maxLength": 60}
 SCHEMAS: dict[str, dict[str, Any]] = {
+    "An answer": _object(answer={"type": "string", "maxLength": 200}),  # fits any question
     "A person": _object(
         name=_SHORT, age={"type": "integer", "minimum": 0, "maximum": 120}, city=_SHORT
     ),

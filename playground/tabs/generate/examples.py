@@ -14,6 +14,8 @@ DEFAULTS = GenerationOptions(max_new_tokens=96, temperature=0.7)
 ANSWER_DEFAULTS = GenerationOptions(max_new_tokens=40)
 """Answers are short, and greedy decoding gives the best one."""
 INSTRUCT_DEFAULTS = GenerationOptions(max_new_tokens=128)
+NEARLY_GREEDY = 0.3
+"""Highest recommended temperature at which the page starts without sampling."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +132,12 @@ INSTRUCT_EXAMPLES = (
         "Same shape, other words", "Give me three tips for a good night's sleep.", INSTRUCT_DEFAULTS
     ),
     Example(
-        "Sum up, another shape",
-        "Summarise in one sentence: The town council met on Tuesday to decide about the old "
+        "Four beams, another shape",
+        "Summarize in one sentence: The town council met on Tuesday to decide about the old "
         "bridge. Engineers had found cracks in two of its pillars and asked for it to be closed "
         "before winter. After three hours the council voted to close the bridge to lorries at "
         "once.",
-        INSTRUCT_DEFAULTS,
-    ),
-    Example(
-        "Four beams, another shape", "Why is the sky blue?", INSTRUCT_DEFAULTS.replace(num_beams=4)
+        INSTRUCT_DEFAULTS.replace(num_beams=4),
     ),
     Example(
         "Decide: ten questions at once",
@@ -165,7 +164,7 @@ INSTRUCT_EXAMPLES = (
         ),
     ),
 )
-"""For instruct models: of 22 prompts, those that SmolLM2-135M-Instruct answers best."""
+"""For instruct models: of 30 prompts, those that SmolLM2-135M-Instruct answers best."""
 
 ALL_EXAMPLES = (EXAMPLES, ENGLISH_EXAMPLES, READER_EXAMPLES, T5_EXAMPLES, INSTRUCT_EXAMPLES)
 
@@ -176,10 +175,15 @@ def examples_for(model: ModelInfo | None) -> tuple[Example, ...]:
         return EXAMPLES
     if model.is_instruct:
         # Beams search for the most likely text; all others are sampled as the model's makers do.
+        # Where that is nearly greedy, it is greedy: of five sampled answers of SmolLM2 to the first
+        # question, three were wrong and two of them without an end.
+        is_sampled = model.sampling.get("temperature", 1.0) > NEARLY_GREEDY
+        sampling = model.sampling if is_sampled else {}
         return tuple(
-            example if example.options.num_beams > 1 else replace(example, options=sampled)
+            example
+            if example.options.num_beams > 1
+            else replace(example, options=example.options.replace(**sampling))
             for example in INSTRUCT_EXAMPLES
-            for sampled in [example.options.replace(**model.sampling)]
         )
     knows_stories = PurePath(model.name).name.endswith("-stories")
     if model.family == "encoder-decoder":

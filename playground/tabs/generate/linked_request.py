@@ -14,7 +14,7 @@ from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.tabs.generate.examples import examples_for
 from playground.ui.components import PRESS, QUIET, Updates, html, notice
-from playground.ui.families import Family, family_of
+from playground.ui.wording import Wording, wording_of
 from xla_backend import Prompt
 
 
@@ -39,7 +39,7 @@ class LinkedRequest:
         self,
         fields: RequestFields,
         generate: gr.Button,
-        interrupted: Callable[[Prompt, str, Family], Updates],
+        interrupted: Callable[[Prompt, str, Wording], Updates],
         result: list[Any],
     ) -> None:
         """Fills the fields in when the page loads, and presses the button if the link says so.
@@ -96,4 +96,4 @@ class LinkedRequest:
     def _cut_short(self, updates: Updates, text: str) -> Updates:
         prompt = self._fields.prompt(updates)
         model = self._page.info(updates[self._fields.settings["model"]])
-        return self._interrupted(prompt, text, family_of(model, is_raw=isinstance(prompt, str)))
+        return self._interrupted(prompt, text, wording_of(model, is_raw=isinstance(prompt, str)))

@@ -1,6 +1,6 @@
 """The fields of a prompt: its text, its variables and, for an instruct model, the other messages.
 
-Knows the components, and what each family calls its input. Must not know what they start.
+Knows the components, and what the input of each kind of model is called.
 `ui/assets/request.js` draws the two editors.
 """
 
@@ -10,7 +10,7 @@ import gradio as gr
 
 from playground.context.template import VARIABLE
 from playground.ui.components import QUIET, Field, system_prompt
-from playground.ui.families import family_of
+from playground.ui.wording import wording_of
 from xla_backend import ModelInfo
 
 
@@ -27,13 +27,13 @@ class PromptFields:
     """
 
     def __init__(self, model: ModelInfo | None, text: str) -> None:
-        family = family_of(model)
+        wording = wording_of(model)
         self.text = gr.Textbox(
             value=text,
-            label=family.input_label,
+            label=wording.input_label,
             lines=3,
             max_lines=12,
-            placeholder=family.placeholder,
+            placeholder=wording.placeholder,
             elem_id="prompt",
         )
         self.variables = _editor("variables", "editVariables")
@@ -62,9 +62,9 @@ class PromptFields:
 
     def of_model(self, model: ModelInfo) -> dict[gr.blocks.Block, dict[str, Any]]:
         """The fields as they are for another model. What the visitor wrote stays."""
-        family = family_of(model)
+        wording = wording_of(model)
         return {
-            self.text: gr.update(label=family.input_label, placeholder=family.placeholder),
+            self.text: gr.update(label=wording.input_label, placeholder=wording.placeholder),
             self.of_instruct: gr.update(visible=model.is_instruct),
         }
 

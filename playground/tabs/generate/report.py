@@ -8,13 +8,15 @@ from datetime import UTC, datetime
 
 import htpy as h
 
+from playground.context import machine
 from playground.context.runs import Shown
+from playground.tabs.generate.in_words import quote
 from playground.ui import quantities, report_parts
-from playground.ui.families import CONTINUING, Family, model_name
 from playground.ui.markup import answer, caret, quoted, remarks, rendered
 from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge, ended_by
 from playground.ui.report_parts import PHASE_HINTS, PHASE_NAMES, trace_link
+from playground.ui.wording import CONTINUING, Wording, model_name
 from xla_backend import CacheKey, GenerationResult, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.prompt import begun_text, last_text, system_text
@@ -22,7 +24,9 @@ from xla_backend.interface.trace import TracedRequest
 
 
 @rendered
-def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CONTINUING) -> h.Node:
+def story(
+    prompt: Prompt, text: str, writing: bool = False, wording: Wording = CONTINUING
+) -> h.Node:
     """Prompt and continuation, or input and answer, in a box that stays scrolled to its end.
 
     An answer to messages is Markdown once it is finished.
@@ -32,11 +36,11 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
     new: h.Node = h.span(".story-new")[text], caret(writing)
     if not isinstance(prompt, str) and not writing:
         new = h.div(".story-new.markdown", data_text=text)[answer(text)]
-    if family.is_apart:
+    if wording.is_apart:
         # What stands in `bdi` does not decide which way the text around it runs.
-        given = h.div(".story-part", dir="auto")[h.h3[h.bdi[family.input_label]], given]
+        given = h.div(".story-part", dir="auto")[h.h2[h.bdi[wording.input_label]], given]
         new = h.div(".story-part.story-answer", dir="auto")[
-            h.h3[h.bdi[family.output.capitalize()]], new
+            h.h2[h.bdi[wording.output.capitalize()]], new
         ]
     return report_parts.text_box("Generated text", [given, new], writing)
 
@@ -49,6 +53,8 @@ def origin(shown: Shown) -> h.Node:
     else:
         ended, options = ended_by(result.finish, result.new_tokens), relevant(result.options)
     parts = [f"{LABELS[name]} {value}" for name, value in options.items()]
+    if "max_new_tokens" in options:
+        parts[[*options].index("max_new_tokens")] = report_parts.limit(result)
     if system := system_text(shown.prompt):
         parts.append(f"System prompt {quoted(system)}")
     parts.append(f"{datetime.fromtimestamp(shown.ended_s, UTC):%H:%M:%S} UTC")
@@ -66,9 +72,9 @@ def interrupted() -> h.Node:
 
 
 @rendered
-def empty_story(family: Family = CONTINUING) -> h.Node:
+def empty_story(wording: Wording = CONTINUING) -> h.Node:
     """The box before the first run."""
-    said = f"The {family.output} appears here, word by word."
+    said = f"The {wording.output} appears here, word by word."
     return h.div(".story", role="region", aria_label="Generated text")[
         h.div(".story-text")[
             h.span(".story-prompt")[said, "\nEarlier ones: "], h.a(href="?tab=runs")["Your runs"]
@@ -77,9 +83,9 @@ def empty_story(family: Family = CONTINUING) -> h.Node:
 
 
 @rendered
-def empty_report(family: Family = CONTINUING) -> h.Node:
+def empty_report(wording: Wording = CONTINUING) -> h.Node:
     """The report before the first run: an outline of what a run will show, without numbers."""
-    example = _in_order(family, ("padding", 11, "padding"), ("prompt", 5, family.input))
+    example = _in_order(wording, ("padding", 11, "padding"), ("prompt", 5, wording.input))
     cells = [*example, ("room", 16, "room for new tokens")]
     return report_parts.frame(
         None,
@@ -88,15 +94,15 @@ def empty_report(family: Family = CONTINUING) -> h.Node:
             h.p[
                 "XLA compiles a function for one exact ",
                 h.strong["shape"],
-                f": this many {family.input} tokens, this many beams, this many new tokens. The "
+                f": this many {wording.input} tokens, this many beams, this many new tokens. The "
                 "first time a shape is used, XLA must compile it. Afterwards it is in memory.",
             ],
             report_parts.drawing(),
             h.p[
-                f"{family.inputs.capitalize()} are ",
+                f"{wording.inputs.capitalize()} are ",
                 h.strong["padded"],
-                f" to a few fixed lengths, so that different {family.inputs} share one compiled "
-                f"function. Padding never changes the {family.output}.",
+                f" to a few fixed lengths, so that different {wording.inputs} share one compiled "
+                f"function. Padding never changes the {wording.output}.",
             ],
             h.div(".slots", aria_hidden="true")[report_parts.cells(cells)],
             h.ul(".legend", aria_hidden="true")[
@@ -108,26 +114,26 @@ def empty_report(family: Family = CONTINUING) -> h.Node:
 
 @rendered
 def waiting_report(
-    prediction: Prediction | None, ahead: int, family: Family = CONTINUING, clicked_s: float = 0.0
+    prediction: Prediction | None, ahead: int, wording: Wording = CONTINUING, clicked_s: float = 0.0
 ) -> h.Node:
     """The report while the request waits, compiles or runs: a clock, and the prediction."""
     slots = None
     if prediction and not (key := prediction.key).is_pooled:
         padding = max(0, key.padded_length - prediction.prompt_tokens)
         parts = _in_order(
-            family,
+            wording,
             ("padding", padding, "padding"),
-            ("prompt", prediction.prompt_tokens, family.input),
+            ("prompt", prediction.prompt_tokens, wording.input),
         )
         parts.append(("room", key.max_new_tokens, "room for new tokens"))
-        slots = report_parts.slots(_shape_caption(key, family), parts)
+        slots = report_parts.slots(_shape_caption(key, wording), parts)
     return report_parts.waiting(prediction, ahead, clicked_s, slots)
 
 
 @rendered
-def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
+def report(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
     """Verdict, figures, phases and shape of a finished run."""
-    hints = {**PHASE_HINTS, "prefill": family.prefill}
+    hints = {**PHASE_HINTS, "prefill": wording.prefill}
     result = shown.result
     timing = result.timing
     figures = report_parts.work_and_waiting(timing)
@@ -139,29 +145,23 @@ def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
             ("Read side by side", str(result.rows_at_once)),
         ]
     else:
-        if not ttft_waits:  # else it stands below, with what it waited
-            figures.append(("TTFT", quantities.seconds_or_dash(ttft_s)))
         figures += [
+            ("TTFT", quantities.seconds_or_dash(ttft_s)),
             ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
             ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
         ]
     if result.tokens_per_pass is not None:
-        figures.append(("Tokens a pass", f"{result.tokens_per_pass:.1f}"))
+        figures.append(("Tokens per pass (drafts accepted)", f"{result.tokens_per_pass:.1f}"))
     return report_parts.frame(
         badge(result.cache),
         MEANING[result.cache],
         report_parts.figures(figures),
-        report_parts.against_first_call(
-            result.timing,
-            result.cache,
-            result.first_call,
-            result.speedup,
-            ("First call", "Prefill, decode"),
-            result.timing.run_s,
-        ),
-        report_parts.phases(timing, result.cache, PHASE_NAMES, hints, result.load_s),
-        h.p(".files")[trace_link([TracedRequest(result, shown.spans)])],
-        _result_slots(result, family),
+        report_parts.against_first_call(result),
+        report_parts.phases(result, PHASE_NAMES, hints),
+        h.p(".files")[
+            trace_link([TracedRequest(result, shown.spans)]), quote(result, _about(shown))
+        ],
+        _result_slots(result, wording),
         report_parts.waited(
             timing, ttft_s if ttft_waits else None, ttft_queue_s, shown.awaited_background
         ),
@@ -170,35 +170,35 @@ def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
 
 
 def _in_order(
-    family: Family, padding: tuple[str, int, str], given: tuple[str, int, str]
+    wording: Wording, padding: tuple[str, int, str], given: tuple[str, int, str]
 ) -> list[tuple[str, int, str]]:
-    return [padding, given] if family.pads_left else [given, padding]
+    return [padding, given] if wording.pads_left else [given, padding]
 
 
-def _result_slots(result: GenerationResult, family: Family) -> h.Element:
+def _result_slots(result: GenerationResult, wording: Wording) -> h.Element:
     key = result.key
     if key.is_pooled:
-        return _pool_slots(result, family)
+        return _pool_slots(result, wording)
     parts = [
         *_in_order(
-            family,
+            wording,
             ("padding", max(0, key.padded_length - result.prompt_tokens), "padding"),
-            ("prompt", result.prompt_tokens, family.input),
+            ("prompt", result.prompt_tokens, wording.input),
         ),
         ("new", result.new_tokens, "new"),
         ("room", max(0, key.max_new_tokens - result.new_tokens), "unused"),
     ]
-    caption = _shape_caption(key, family)
+    caption = _shape_caption(key, wording)
     if key != result.requested_key:
         caption += f" The request alone would have needed {result.requested_key}."
     return report_parts.slots(caption, parts)
 
 
-def _pool_slots(result: GenerationResult, family: Family) -> h.Element:
+def _pool_slots(result: GenerationResult, wording: Wording) -> h.Element:
     """What the text took of the model's context, where nothing is padded."""
     used = result.prompt_tokens + result.new_tokens
     parts = [
-        ("prompt", result.prompt_tokens, family.input),
+        ("prompt", result.prompt_tokens, wording.input),
         ("new", result.new_tokens, "new"),
         ("room", max(0, result.key.padded_length - used), "unused"),
     ]
@@ -206,12 +206,17 @@ def _pool_slots(result: GenerationResult, family: Family) -> h.Element:
     return report_parts.slots(f"One compiled shape for all lengths up to {most} tokens.", parts)
 
 
-def _shape_caption(key: CacheKey, family: Family) -> str:
+def _shape_caption(key: CacheKey, wording: Wording) -> str:
     beams = quantities.count(key.num_beams, "beam")
     return (
-        f"The compiled shape: {key.padded_length} {family.input} slots, {beams}, "
+        f"The compiled shape: {key.padded_length} {wording.input} slots, {beams}, "
         f"{key.max_new_tokens} new slots."
     )
+
+
+def _about(shown: Shown) -> str:
+    at = datetime.fromtimestamp(shown.ended_s, UTC)
+    return f"{model_name(shown.result.model)} on {machine.summary()}, {at:%Y-%m-%d}"
 
 
 def _remarks(shown: Shown) -> h.Node:
@@ -223,4 +228,6 @@ def _remarks(shown: Shown) -> h.Node:
         others = quantities.count(result.batch_size - 1, "other request")
         beside = f" It ran side by side with {others}, which share the processor."
     rounded = report_parts.rounded(result)
-    return (said := f"{beside}{rounded}{beyond}".strip()) and remarks(said)
+    why = result.miss.sentence("would have been") if result.miss and result.miss.nearest else ""
+    text = f"{why}{beside}{rounded}{beyond}".strip()
+    return text and remarks(text)

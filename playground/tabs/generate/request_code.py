@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xla_backend import BucketRules, GenerationOptions, ModelInfo, Prompt
-from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, HUB_MODELS
 from xla_backend.interface.prompt import begun_text, last_text, system_text
 
@@ -44,7 +44,7 @@ def transformers_code(request: CodeRequest) -> str:
 
     Its versions are those of the baseline; a test compares.
     """
-    if request.model.model_type in rotary_form.MODEL_TYPES:
+    if request.model.model_type in DECODERS:
         return (
             "# The guide's code needs a TensorFlow class of Transformers. It is not offered for\n"
             f"# a {request.model.model_type} model: see the code for this library."

@@ -14,7 +14,7 @@ from playground.context.draft import TEXT, YES_NO
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.context.run_events import RunEvents
-from playground.context.runs import Ending, Shown, TextRun
+from playground.context.runs import Ending, Shown, TextRun, page_mode
 from playground.history import records
 from playground.tabs.generate import report
 from playground.tabs.generate.answer_as import AnswerAs
@@ -26,7 +26,6 @@ from playground.tabs.generate.prompt_fields import PromptFields
 from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.tabs.generate.view_code import ViewCode
 from playground.ui import components as ui
-from playground.ui.families import Family, family_of
 from playground.ui.option_controls import IN_SIGHT, NAMES, OptionControls, labelled, with_seed
 from playground.ui.prediction_line import (
     awaited_prediction_line,
@@ -35,6 +34,7 @@ from playground.ui.prediction_line import (
 )
 from playground.ui.tables import cached_functions_table
 from playground.ui.theme import ASSETS
+from playground.ui.wording import Wording, wording_of
 from playground.walkthrough.panel import WalkthroughPanel
 from xla_backend import BackendError, GenerationOptions, ModelUnavailable, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
@@ -133,7 +133,7 @@ class PlaygroundTab:
         )
 
     def _build_result(self) -> None:
-        family = family_of(self._first)
+        wording = wording_of(self._first)
         self.walkthrough.build_panel()
         # The style sheet shows one of the two.
         self.view = gr.Radio(
@@ -145,15 +145,15 @@ class PlaygroundTab:
             interactive=True,  # Gradio makes a component that is no event's input read-only.
             elem_id="result_view",
         )
-        self.story = ui.html(report.empty_story(family), "story")
+        self.story = ui.html(report.empty_story(wording), "story")
         script = (ASSETS / "tokens.js").read_text(encoding="utf-8")
-        self.tokens = ui.html(empty_token_view(family), "tokens", js_on_load=script)
+        self.tokens = ui.html(empty_token_view(wording), "tokens", js_on_load=script)
         with gr.Row(elem_classes="origin-row"):
             self.origin = ui.html("", "origin")
             self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
             self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
             self.retry = ui.small_button("Retry", "retry_text", visible=False)
-        self.report = ui.html(report.empty_report(family), "report")
+        self.report = ui.html(report.empty_report(wording), "report")
         self.shown = gr.State(None)
 
     def _connect_request(self) -> None:
@@ -221,8 +221,8 @@ class PlaygroundTab:
             **ui.EACH_TIME,
         )
 
-    def _family(self, name: str, prompt: Prompt = ()) -> Family:
-        return family_of(self._page.info(name), is_raw=isinstance(prompt, str))
+    def _wording(self, name: str, prompt: Prompt = ()) -> Wording:
+        return wording_of(self._page.info(name), is_raw=isinstance(prompt, str))
 
     def _follow_model(self, values: dict[Any, Any]) -> ui.Updates:
         """The chosen model's words and examples. What the visitor typed or set stays."""
@@ -230,7 +230,7 @@ class PlaygroundTab:
         model = self._page.info(name)
         if model is None or name == values[self.followed]:
             return {}
-        family, examples = family_of(model), examples_for(model)
+        wording, examples = wording_of(model), examples_for(model)
         own = [examples]
         is_linked = name == values[self.link.model]
         updates: ui.Updates = {
@@ -255,7 +255,11 @@ class PlaygroundTab:
         if options and is_untouched and not are_example_options(options, limits, own):
             own_options = examples[0].options.replace(seed=options.seed)
             example |= self.fields.of_options(limits.within(own_options))
-        results = report.empty_story(family), empty_token_view(family), report.empty_report(family)
+        results = (
+            report.empty_story(wording),
+            empty_token_view(wording),
+            report.empty_report(wording),
+        )
         updates[self.suggestion] = ui.suggested(name, self._of_examples, values, example, results)
         return updates
 
@@ -294,12 +298,13 @@ class PlaygroundTab:
         try:
             run = self._asked(values)[0]
             self._page.check_request(run.model, run.prompt, run.options)
-            family = self._family(run.model, run.prompt)
-            return prediction_line(self._predicted(run), family)
+            wording = self._wording(run.model, run.prompt)
+            return prediction_line(self._predicted(run), wording)
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
     def _run_of(self, values: dict[Any, Any]) -> tuple[TextRun, ui.Updates]:
+        self.fields.check_variables(values)
         run, holds_seed = self._asked(values)
         run.options = with_seed(run.options, holds_seed)
         self._page.check_request(run.model, run.prompt, run.options)
@@ -323,16 +328,21 @@ class PlaygroundTab:
 
     def _predicted(self, run: TextRun) -> Prediction:
         return self._backend.predict(
-            run.model, run.prompt, run.options, exact_key=run.exact_key, questions=run.questions
+            run.model,
+            run.prompt,
+            run.options,
+            mode=None if run.questions else page_mode(run.options),
+            exact_key=run.exact_key,
+            questions=run.questions,
         )
 
     def _run_shown(self, run: TextRun) -> ui.Updates:
         """The run so far, or its result, which the rest follows a tenth of a second later."""
-        family = self._family(run.model, run.prompt)
+        wording = self._wording(run.model, run.prompt)
         if (shown := run.shown()) is not None:
-            return self._result(shown, family)
+            return self._result(shown, wording)
         updates: ui.Updates = {
-            self.story: report.story(run.prompt, run.text, writing=True, family=family)
+            self.story: report.story(run.prompt, run.text, writing=True, wording=wording)
         }
         if not run.text:
             if run.ahead and run.taken_at is not None:
@@ -340,7 +350,7 @@ class PlaygroundTab:
                     run.prediction = self._predicted(run)
             ahead = run.ahead if run.taken_at is None else 0
             updates[self.report] = report.waiting_report(
-                run.prediction, ahead, family, run.clicked_s
+                run.prediction, ahead, wording, run.clicked_s
             )
         return updates
 
@@ -348,37 +358,37 @@ class PlaygroundTab:
         self, run: TextRun, ending: Ending, before: Shown | None, runs: Any, view: str
     ) -> ui.Updates:
         """What is left of the run's result. After an error the last result stays."""
-        family = self._family(run.model, run.prompt)
+        wording = self._wording(run.model, run.prompt)
         shown = run.shown()
         if shown is None:
             kept = None if run.text else before
-            cut = self._interrupted(run.prompt, run.text, family) if run.text else {}
+            cut = self._interrupted(run.prompt, run.text, wording) if run.text else {}
             return {
-                **self._result(kept, family),
-                **self._at_rest(kept, view, family),
+                **self._result(kept, wording),
+                **self._at_rest(kept, view, wording),
                 **cut,
                 self.notice: ui.notice(labelled(ending.why_empty)),
             }
-        updates = self._at_rest(shown, view, family)
+        updates = self._at_rest(shown, view, wording)
         if not isinstance(shown.result, Decisions):  # a record is of a text
-            updates[self._page.runs_of_visitor] = records.add(runs, shown, family)
+            updates[self._page.runs_of_visitor] = records.add(runs, shown, wording)
         return updates
 
-    def _interrupted(self, prompt: Prompt, text: str, family: Family) -> ui.Updates:
+    def _interrupted(self, prompt: Prompt, text: str, wording: Wording) -> ui.Updates:
         """A text that an error or a reload has cut, with a button to ask again."""
         return {
-            self.story: report.story(prompt, text, family=family),
+            self.story: report.story(prompt, text, wording=wording),
             self.origin: report.interrupted(),
             self.retry: gr.update(visible=True),
         }
 
-    def _at_rest(self, shown: Shown | None, view: str, empty: Family) -> ui.Updates:
+    def _at_rest(self, shown: Shown | None, view: str, empty: Wording) -> ui.Updates:
         """What stands beside a result, or the page before the first one."""
-        family = self._family(shown.result.model, shown.prompt) if shown else empty
+        wording = self._wording(shown.result.model, shown.prompt) if shown else empty
         is_text = shown is not None and not isinstance(shown.result, Decisions)
         # The token limit cut a text that the model can continue; an answer it cannot.
         is_cut = shown is not None and shown.result.finish == "length"
-        can_go_on = is_cut and not family.is_apart
+        can_go_on = is_cut and not wording.is_apart
         return {
             self.shown: shown,
             self.tokens: self._tokens(view, shown) if shown else empty_token_view(empty),
@@ -389,19 +399,19 @@ class PlaygroundTab:
             self.entries: self._cached_functions_table(),
         }
 
-    def _result(self, shown: Shown | None, empty: Family) -> ui.Updates:
+    def _result(self, shown: Shown | None, empty: Wording) -> ui.Updates:
         if shown is None:
             return {self.story: report.empty_story(empty), self.report: report.empty_report(empty)}
-        family = self._family(shown.result.model, shown.prompt)
+        wording = self._wording(shown.result.model, shown.prompt)
         if isinstance(shown.result, Decisions):
             text: str = decisions_view(shown.result)
         else:
-            text = report.story(shown.prompt, shown.result.text, family=family) + form_view(shown)
-        return {self.story: text, self.report: report.report(shown, family)}
+            text = report.story(shown.prompt, shown.result.text, wording=wording) + form_view(shown)
+        return {self.story: text, self.report: report.report(shown, wording)}
 
     def _tokens(self, view: str, shown: Shown | None) -> str:
         """A hundred kilobytes for 250 tokens: only where they are looked at."""
         if shown is None:
             return gr.skip()
-        family = self._family(shown.result.model, shown.prompt)
-        return token_view(shown, family) if view == TOKENS else empty_token_view(family)
+        wording = self._wording(shown.result.model, shown.prompt)
+        return token_view(shown, wording) if view == TOKENS else empty_token_view(wording)

@@ -11,8 +11,8 @@ import htpy as h
 from playground.context.runs import Shown
 from playground.ui import quantities
 from playground.ui.charts import legend
-from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import nothing, rendered, with_note
+from playground.ui.wording import CONTINUING, Wording
 from xla_backend import GenerationResult, Token, TopLogprob
 
 # From 90%, from 50%, from 20%, from 5%, and below; the style is `likely-4` to `likely-0`.
@@ -33,19 +33,19 @@ _HINT = "Point at a token, tap it or use the arrow keys to see the most likely t
 
 
 @rendered
-def empty_token_view(family: Family = CONTINUING) -> h.Node:
+def empty_token_view(wording: Wording = CONTINUING) -> h.Node:
     """The box before the first run."""
-    said = f"The tokens of the {family.output} appear here when it is finished."
+    said = f"The tokens of the {wording.output} appear here when it is finished."
     return _view(nothing(said))
 
 
 @rendered
-def token_view(shown: Shown, family: Family = CONTINUING) -> h.Node:
+def token_view(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
     """Every slot of the compiled shape: padding, prompt, new tokens, unused slots."""
     result, key = shown.result, shown.result.key
     padding = 0 if key.is_pooled else max(0, key.padded_length - result.prompt_tokens)
-    given = [_slots("padding", padding, "padding"), _prompt(result, family.input)]
-    if not family.pads_left:
+    given = [_slots("padding", padding, "padding"), _prompt(result, wording.input)]
+    if not wording.pads_left:
         given.reverse()
     unused = 0 if key.is_pooled else max(0, key.max_new_tokens - result.new_tokens)
     marks = {mark for token in result.tokens for mark in _marks(token)}

@@ -9,6 +9,7 @@ import gradio as gr
 
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
+from playground.context.runs import page_mode
 from playground.tabs.generate.request_code import FORMS, SHORTEST, CodeRequest
 from playground.ui.components import QUIET, heading, html, link_controls
 from xla_backend import BackendError
@@ -75,7 +76,10 @@ class ViewCode:
         if info is None:
             return gr.skip()
         try:
-            key = self._page.backend.predict(asked.model, asked.prompt, asked.options).requested_key
+            predicted = self._page.backend.predict(
+                asked.model, asked.prompt, asked.options, mode=page_mode(asked.options)
+            )
+            key = predicted.requested_key
             padded_length = key.padded_length
         except BackendError:  # Too long, empty, or the tokenizer is not downloaded yet.
             padded_length = SHORTEST

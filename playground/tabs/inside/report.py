@@ -12,17 +12,19 @@ import htpy as h
 from markupsafe import Markup
 
 from playground.context import machine
+from playground.tabs.inside.texts_route import assembly_address
 from playground.ui import charts, quantities, report_parts
 from playground.ui.charts import Bar
-from playground.ui.families import model_name
 from playground.ui.markup import clean, remarks, rendered
 from playground.ui.tables import sheet
 from playground.ui.theme import css_variables, style_sheets
+from playground.ui.wording import model_name
 from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
 from xla_backend.inspection.measurement import Measurement
 from xla_backend.inspection.passes import Pass
 from xla_backend.inspection.table import amount
+from xla_backend.kernels import catalog
 
 LISTED = 12
 """Rows in the list of kernels."""
@@ -41,14 +43,17 @@ _WAYS = {"eager": "Eager", "graph": "tf.function", "xla": "jit_compile=True"}
 
 
 @rendered
-def report(seen: Inspection, measured: Measurement | None) -> h.Node:
-    """Both functions: decode first, because it runs for every token."""
+def report(seen: Inspection, measured: Measurement | None, has_links: bool = True) -> h.Node:
+    """Both functions: decode first, because it runs for every token.
+
+    `has_links`: whether kernels of our own lead to their machine code, which the page shows.
+    """
     took = f"Read in {quantities.seconds(seen.took_s)}; nothing was run."
     return h.section(".inside", aria_label="Inside")[
         _function("Decode, one token", seen.decode, "inside_decode"),
         [_measured(seen.decode, measured), _roofline(seen, measured)] if measured else None,
         _graph(seen.decode),
-        _kernels(seen.decode, measured),
+        _kernels(seen.decode, measured, has_links),
         _function("Prefill, one prompt", seen.prefill, "inside_prefill"),
         remarks(took),
     ]
@@ -260,7 +265,7 @@ def _kernel_list(kernels: Iterable[KernelInside]) -> h.Element:
     return h.ul(".inside-kernels", translate="no")[rows]
 
 
-def _kernels(inside: FunctionInside, measured: Measurement | None) -> h.Element:
+def _kernels(inside: FunctionInside, measured: Measurement | None, has_links: bool) -> h.Element:
     """Those that waste most time, or else move most bytes; equal ones of all layers in a row."""
     took = measured.kernel_s if measured else {}
     alike: dict[Hashable, list[KernelInside]] = {}
@@ -277,9 +282,12 @@ def _kernels(inside: FunctionInside, measured: Measurement | None) -> h.Element:
         times = [took[k.name] for k in some if k.name in took]
         wasted_s = measured.wasted_s(some) if measured and times else None
         layers = [k.layer for k in some if k.layer is not None]
+        name: h.Node = some[0].name
+        if has_links and some[0].opcode in catalog.NAMES:
+            name = h.a(href=assembly_address(some[0].opcode), target="_blank")[name]
         rows.append(
             (
-                [signature[some[0].name], len(some) > 1 and h.small[f" × {len(some)}"]],
+                [signature[name], len(some) > 1 and h.small[f" × {len(some)}"]],
                 h.bdi[_range(layers)],
                 amount(sum(k.flops for k in some), ""),
                 amount(sum(k.bytes for k in some), "B"),
@@ -355,7 +363,7 @@ def file(seen: Inspection, measured: Measurement | None, found: Sequence[Pass]) 
                 h.main("#page")[
                     h.h2[title],
                     h.p[f"{machine.summary()}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."],
-                    report(seen, measured),
+                    report(seen, measured, has_links=False),
                     passes(found) if found else None,
                 ]
             ],

@@ -20,8 +20,8 @@ from playground.tabs.inside import report
 from playground.tabs.inside.functions import NO_STORE, check_own, choices, key_of
 from playground.tabs.inside.texts_route import links
 from playground.ui import components as ui
-from playground.ui.families import model_name
 from playground.ui.markup import nothing
+from playground.ui.wording import model_name
 from xla_backend import BackendError, CacheKey, InvalidRequest
 from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.inspector import Inspector

@@ -1,4 +1,4 @@
-"""The files of the Inside tab: a compiled function in XLA's own words.
+"""The files of the Inside tab: a compiled function in XLA's own words, kernels as assembly.
 
 Knows addresses and headers. Must not know what is in the files, nor make any: the tab does.
 """
@@ -17,6 +17,8 @@ from xla_backend import BackendError, CacheKey, InvalidRequest
 from xla_backend.inspection.inspector import TEXTS
 
 PATH = "/inside/text"
+ASSEMBLY = ".s"
+"""Ending of a kernel's file."""
 
 
 def texts_route(page: PageContext) -> Route:
@@ -26,10 +28,13 @@ def texts_route(page: PageContext) -> Route:
         asked = request.query_params
         name = asked.get("file", "")
         try:
-            model, key = asked.get("model", ""), key_of(asked.get("key", ""))
-            page.check_model(model)
             if page.inspector is None:
                 raise InvalidRequest(NO_STORE)
+            if name.endswith(ASSEMBLY):
+                kernel = name.removesuffix(ASSEMBLY)
+                return PlainTextResponse(page.inspector.assembly(kernel))
+            model, key = asked.get("model", ""), key_of(asked.get("key", ""))
+            page.check_model(model)
             files = page.inspector.made_texts(page.backend.identity(model), key)
         except BackendError as error:
             return PlainTextResponse(str(error), 404)
@@ -39,6 +44,11 @@ def texts_route(page: PageContext) -> Route:
         return FileResponse(found[0], media_type="text/plain; charset=utf-8", filename=name)
 
     return Route(PATH, answer)
+
+
+def assembly_address(kernel: str) -> str:
+    """Where the machine code of a kernel of our own is shown."""
+    return f"{PATH.lstrip('/')}?{urlencode({'file': kernel + ASSEMBLY})}"
 
 
 @rendered

@@ -10,12 +10,13 @@ import htpy as h
 
 from playground.tabs.models.adding import AddingProgress
 from playground.ui.components import notice
-from playground.ui.families import architecture, model_name
 from playground.ui.markup import rendered, with_note
 from playground.ui.quantities import file_size, seconds
 from playground.ui.report_parts import downloading
 from playground.ui.tables import sheet
+from playground.ui.wording import model_name
 from xla_backend import CacheKey, ModelInfo
+from xla_backend.checkpoints.architectures.table import display_name
 from xla_backend.inspection.measurement import MachineLimits
 from xla_backend.interface.results import KeyHistory, Past
 
@@ -67,7 +68,7 @@ def _values(model: ModelInfo) -> dict[str, h.Node]:
         size = "on this computer"
     return {
         "Model": model_name(model.name),
-        "Architecture": architecture(model),
+        "Architecture": display_name(model.model_type),
         "Download": size or _DASH,
         "License": model.license or _DASH,
         "Context": f"{model.context_length:,} tokens" if model.context_length else _DASH,

@@ -10,9 +10,9 @@ import gradio as gr
 import htpy as h
 
 from playground.ui.components import html
-from playground.ui.families import model_name
 from playground.ui.markup import rendered
 from playground.ui.quantities import count
+from playground.ui.wording import model_name
 from xla_backend import CacheKey
 
 MEMORY, ONE, ALL = "memory", "one", "all"

@@ -8,15 +8,16 @@ from typing import NamedTuple
 
 import htpy as h
 
+from playground.context.runs import STOPPED
 from playground.context.runs_together import Member
 from playground.context.status_line import ACTIVITY, Phase, phase_of
 from playground.history.records import Record
 from playground.history.report import comparison, verdict
 from playground.ui import quantities, report_parts
-from playground.ui.families import model_name
 from playground.ui.markup import caret, nothing, remarks, rendered
 from playground.ui.outcomes import badge, ended_by, no_badge
 from playground.ui.word_differences import marked_pair
+from playground.ui.wording import model_name
 from xla_backend import CacheOutcome, EngineStatus
 
 NAMES = ("A", "B")
@@ -64,13 +65,12 @@ def side(name: str, member: Member, phase: Phase, text: h.Node = None) -> h.Node
         return _side(name, seen, figures, is_busy=False)
     if member.is_over:
         kept = " This is what was written until then." if run.text else ""
-        said = h.span(".problem-text")[(member.problem or "Stopped before it began.") + kept]
+        said = h.span(".problem-text")[(member.problem or STOPPED) + kept]
         seen = Seen(no_badge("FAILED" if member.problem else "STOPPED"), said, written)
         return _side(name, seen, ("–",) * 4, is_busy=False)
-    word = "WAITS" if phase.said.startswith("Waiting") else "RUNNING"
-    told = report_parts.phase(phase.said, phase.more)
+    told = report_parts.phase(phase.name, phase.more)
     elapsed = report_parts.clock(run.clicked_s)
-    seen = Seen(no_badge(word), told, [written, caret(bool(run.text))])
+    seen = Seen(no_badge(phase.badge), told, [written, caret(bool(run.text))])
     return _side(name, seen, (elapsed, "–", "–", "–"), is_busy=True)
 
 
@@ -101,13 +101,14 @@ def phase(
 ) -> Phase:
     """What becomes of a side: also that it waits for the other one."""
     run = member.run
+    since = run.pressed_at
     if not member.was_sent:
-        return Phase("Waiting for the other side to end" if in_turn else "Starting")
+        return Phase("Waiting for the other side to end" if in_turn else "Starting", since)
     if not run.waits_at_engine:
-        return phase_of(run, status, model_bytes) or Phase("Generating" if run.text else "Starting")
+        return phase_of(run, status, model_bytes)
     now = " ".join(filter(None, [ACTIVITY[status.state], model_name(status.detail)]))
     whom = "the other side" if not other.is_over and not other.run.waits_at_engine else "the engine"
-    return Phase(f"Waiting for {whom}", f"Runs now: {now}")
+    return Phase(f"Waiting for {whom}", since, f"Runs now: {now}")
 
 
 @rendered

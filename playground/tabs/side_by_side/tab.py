@@ -24,13 +24,13 @@ from playground.tabs.generate.answer_as import JSON, SCHEMAS, TEXT, AnswerAs
 from playground.tabs.generate.examples import defaults_for, examples_for
 from playground.tabs.side_by_side import report
 from playground.ui import components as ui
-from playground.ui.families import family_of
 from playground.ui.option_controls import NAMES, OptionControls, labelled, with_seed
 from playground.ui.prediction_line import (
     awaited_prediction_line,
     no_prediction_line,
     prediction_line,
 )
+from playground.ui.wording import wording_of
 from xla_backend import (
     BackendError,
     GenerationOptions,
@@ -279,8 +279,8 @@ class SideBySideTab:
             asked = side.fields.asked(values)
             self._page.check_request(asked.model, asked.prompt, asked.options)
             info = self._page.info(asked.model)
-            family = family_of(info, is_raw=isinstance(asked.prompt, str))
-            return prediction_line(self._predicted(asked), family)
+            wording = wording_of(info, is_raw=isinstance(asked.prompt, str))
+            return prediction_line(self._predicted(asked), wording)
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
@@ -341,8 +341,8 @@ class SideBySideTab:
         whole = [shown for member in pair.members if (shown := member.run.shown())]
         for shown in whole:
             info = self._page.info(shown.result.model)
-            family = family_of(info, is_raw=isinstance(shown.prompt, str))
-            runs = records.add(runs, shown, family)
+            wording = wording_of(info, is_raw=isinstance(shown.prompt, str))
+            runs = records.add(runs, shown, wording)
             updates[self._page.runs_of_visitor] = runs
         if len(whole) == len(self.sides):
             chosen = runs[: len(whole)][::-1]

@@ -122,15 +122,8 @@ def speech_report(heard: Heard) -> h.Node:
         MEANING[result.cache],
         report_parts.figures(figures),
         _real_time(result),
-        report_parts.against_first_call(
-            result.timing,
-            result.cache,
-            result.first_call,
-            result.speedup,
-            ("First window", "A window now"),
-            mean_s,
-        ),
-        report_parts.phases(result.timing, result.cache, _PHASE_NAMES, _PHASE_HINTS, result.load_s),
+        report_parts.against_first_call(result, ("First window", "A window now")),
+        report_parts.phases(result, _PHASE_NAMES, _PHASE_HINTS),
         _remarks(heard),
         report_parts.waited(result.timing),
     )

@@ -14,7 +14,6 @@ from playground.context.page_context import PageContext
 from playground.context.request_fields import Asked, RequestFields
 from playground.tabs.generate.examples import examples_for
 from playground.ui import components as ui
-from playground.ui.quantities import about
 from playground.walkthrough.panel import WalkthroughPanel
 from playground.walkthrough.report import stored_report
 from playground.walkthrough.stored import stored
@@ -98,7 +97,7 @@ class StartTab:
             self.walkthrough = WalkthroughPanel(page, "start_", stored_report(self._stored))
             self.walkthrough.build_panel("Back to the recorded run")
             with gr.Row(elem_classes="actions start-run"):
-                self.walkthrough.build_button(f"Run it here (about {about(self._stored.took_s)})")
+                self.walkthrough.build_button("Run it here")
                 self.stop = gr.Button("Stop", interactive=False, elem_id="start_stop")
             self.notice = ui.html("", "start_notice")
         with gr.Column(elem_classes="card"):

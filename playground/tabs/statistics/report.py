@@ -11,9 +11,9 @@ from playground.history.records import Record
 from playground.tabs.statistics.run_statistics import ShapeStatistics, by_shape, cached, run_s
 from playground.ui import charts, quantities
 from playground.ui.charts import Bar, Dot
-from playground.ui.families import model_name
 from playground.ui.markup import nothing, rendered, with_note
 from playground.ui.tables import sheet, sizes
+from playground.ui.wording import model_name
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 from xla_backend.interface.results import KeyHistory, Past
 from xla_backend.interface.timing import summarize
@@ -50,7 +50,7 @@ def engine_statistics(entries: Sequence[CacheEntry], past: Past) -> h.Node:
             h.figcaption[
                 with_note(
                     model_name(model),
-                    f"{sizes(key)} · asked for {quantities.count(times[model, key], 'time')}",
+                    f"{sizes(key)} · {_calls(known.get((model, key)), times[model, key])}",
                 )
             ],
             charts.bars(drawn[model, key], longest, quantities.seconds),
@@ -73,9 +73,19 @@ def visitor_statistics(runs: Sequence[Record]) -> h.Node:
     return _speeds(runs), _histogram(runs), _table(by_shape(runs))
 
 
+def _calls(entry: CacheEntry | None, requests: int) -> str:
+    """How often it was called in this process, or requested before."""
+    if entry is None:
+        return f"requested {quantities.count(requests, 'time')}"
+    later = entry.cached.n if entry.cached else 0
+    return f"first call and {quantities.count(later, 'later one')}"
+
+
 def _rows(entry: CacheEntry | None, was: KeyHistory) -> list[Bar]:
     first = {CacheOutcome.MISS: was.miss_s, CacheOutcome.DISK: was.disk_s}
     cached_s, of = was.run_s, "last run"
+    if entry is not None or (was.compiled and was.run_s == was.compiled.run_s):
+        cached_s = None  # that run was the first call's own
     if entry is not None:
         first[entry.first_call.outcome] = entry.first_call.total_s
         if entry.cached is not None:

@@ -130,8 +130,9 @@ function generateInPlayground() {
 }
 
 // Keyboard: Ctrl/Cmd+Enter presses the visible mode's main button, Esc its stop button. A disabled
-// button ignores it.
+// button ignores it, and both belong to an input method while it composes a word.
 document.addEventListener("keydown", (event) => {
+  if (event.isComposing || !event.isTrusted) return; // `isTrusted`: a person pressed it
   const press = (...ids) => {
     const buttons = ids.map((id) => document.getElementById(id));
     const button = buttons.find((each) => each && !each.disabled && each.offsetParent !== null);
@@ -156,35 +157,6 @@ document.addEventListener("click", (event) => {
   if (event.target === panel) panel.close();
   if (event.target.closest("#shortcuts_open")) panel.showModal();
 });
-
-// Copies a text; returns whether the browser allowed it.
-async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    // Without HTTPS there is no clipboard API: use the older way.
-    const field = document.createElement("textarea");
-    field.value = text;
-    document.body.append(field);
-    field.select();
-    const done = document.execCommand("copy");
-    field.remove();
-    return done;
-  }
-}
-
-// The label of a button after copying.
-const copiedOrNot = async (text) => ((await copied(text)) ? "Copied" : "The browser forbids it");
-
-// Answers are added and removed, so all copy buttons share one listener.
-function copyAtClick(buttons, textOf) {
-  document.addEventListener("click", async (event) => {
-    const button = event.target.closest?.(buttons);
-    if (button) button.textContent = await copiedOrNot(textOf(button));
-  });
-}
-copyAtClick(".copied-code button", (button) => button.nextElementSibling.textContent);
 
 // A change event may come after the answer to the press that followed it; that answer's notice stays.
 let wasPressed = false;
@@ -232,6 +204,12 @@ new MutationObserver(() => {
   document.querySelector("#chat .examples[role=list]")?.removeAttribute("role");
 }).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["lang"] });
 
+// Tab closes an open list: Gradio's stays open, and Escape closes it.
+document.addEventListener("keydown", ({ key, target }) => {
+  if (key !== "Tab" || !target.matches?.('input[aria-expanded="true"]')) return;
+  target.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+});
+
 // Clocks and progress bars continue between two answers of the server.
 const begun = new WeakMap();
 setInterval(() => {
@@ -251,11 +229,12 @@ setInterval(() => {
 // The phase of this visitor's run is also shown in the place of its result.
 let toldPhase = "";
 function tellPhase() {
-  const { said, more, share } = document.getElementById("phase")?.dataset ?? {};
-  if (toldPhase === said + more + share) return;
-  toldPhase = said + more + share;
-  if (!said) return;
-  for (const [part, text] of [["said", said], ["more", more]]) {
+  const { name, more, share, badge } = document.getElementById("phase")?.dataset ?? {};
+  if (toldPhase === name + more + share) return;
+  toldPhase = name + more + share;
+  if (!name) return;
+  for (const mark of document.querySelectorAll(".report.busy .badge.outcome-none")) mark.textContent = badge;
+  for (const [part, text] of [["name", name], ["more", more]]) {
     for (const place of document.querySelectorAll(`.phase .phase-${part}`)) {
       if (place.textContent !== text) place.textContent = text;
     }
@@ -283,17 +262,35 @@ function showNews() {
     button.click();
   }
 }
+// Without a server nothing can be started: main buttons are off until it answers again.
+let failures = 0;
+function noteConnection(isThere) {
+  failures = isThere ? 0 : failures + 1;
+  const isLost = failures > 1; // A request may fail once.
+  const root = document.documentElement;
+  if (isLost !== "lost" in root.dataset) {
+    if (isLost) root.dataset.lost = "";
+    else delete root.dataset.lost;
+  }
+  for (const button of document.querySelectorAll("#modes button:is(.primary, .secondary, .stop)")) {
+    if (isLost && !button.disabled) button.dataset.lost = "";
+    if ("lost" in button.dataset) button.disabled = isLost;
+    if (!isLost) delete button.dataset.lost;
+  }
+}
 let isLooking = false; // A busy server is not asked again before it has answered.
 async function look() {
   stands ||= isBuilt() && isAnswered();
   if (document.hidden || isLooking) return;
   isLooking = true;
   const root = window.gradio_config?.root ?? "";
-  // Gradio itself reports a lost connection; a proxy may answer with its own page.
+  // A proxy may answer with its own page.
   marks = await fetch(`${root}/changes`, { cache: "no-store" })
     .then((answer) => (answer.ok ? answer.json() : {}))
-    .catch(() => ({}));
+    .catch(() => null);
   isLooking = false;
+  noteConnection(marks !== null);
+  marks ??= {};
   showNews();
 }
 setInterval(look, 1000);

@@ -13,7 +13,7 @@ from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import TOKENS_A_WORD, FakeTokenizer
 from xla_backend import Message
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
-from xla_backend.openai_api.responses import MAX_STORED, ResponseStore, Stored
+from xla_backend.openai_api.protocols.responses import MAX_STORED, ResponseStore, Stored
 
 MODEL = "gpt2-stories"
 HELLO = [{"role": "user", "content": "Hello you"}]
@@ -69,8 +69,9 @@ def test_a_response_is_its_caller_s_until_it_is_deleted(client: openai.OpenAI) -
         with pytest.raises(openai.BadRequestError, match="There is no response"):
             who.responses.create(model=MODEL, input="And?", previous_response_id=wanted)
     client.responses.delete(id)
-    with pytest.raises(openai.BadRequestError, match="There is no response"):
-        client.responses.retrieve(id)
+    for gone in (client.responses.retrieve, client.responses.delete):
+        with pytest.raises(openai.NotFoundError, match="There is no response"):
+            gone(id)
 
 
 def test_a_response_is_streamed(client: openai.OpenAI) -> None:
@@ -99,9 +100,7 @@ def test_a_response_is_streamed(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
-        ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"text": {"format": {"type": "xml"}}}, "response_format"),
-        ({"input": [{"type": "computer_call", "call_id": "1"}]}, "input"),
         ({"input": 5}, "input"),
         (
             {"text": {"format": {"type": "json_schema", "schema": {"required": 5}}}},
@@ -188,7 +187,6 @@ def test_a_message_is_streamed_as_anthropic_does(page: ApiPage) -> None:
 @pytest.mark.parametrize(
     ("changes", "status", "reported"),
     [
-        ({"tools": [{"type": "bash_20250124", "name": "b"}]}, 400, "'bash_20250124' is not"),
         ({"model": "none"}, 404, "There is no model"),
         ({"messages": "Hello"}, 400, "messages must be a list"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image' is not"),
@@ -239,8 +237,8 @@ def test_fields_of_a_chat_are_taken_too(page: ApiPage) -> None:
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("messages", {"system": "Be brief.", "messages": [{"role": "cook", "content": "a"}]}),
-        ("responses", {"instructions": "Be brief.", "input": [{"role": "cook", "content": "a"}]}),
+        ("messages", {"system": "Be brief.", "messages": [{"role": 5, "content": "a"}]}),
+        ("responses", {"instructions": "Be brief.", "input": [{"role": 5, "content": "a"}]}),
     ],
 )
 def test_an_error_names_a_message_s_place(page: ApiPage, path: str, body: dict[str, Any]) -> None:
@@ -290,7 +288,7 @@ def test_others_go_on_while_a_prompt_is_tokenized(
     assert httpx.post(f"{page.api}/{path}", json=body).is_success
     assert on_the_loop == [False]
     for stream in page.backend.streams:  # the engine gets the tokens that were counted
-        assert len(stream.request.token_ids) == 2 * TOKENS_A_WORD
+        assert len(stream.prepared.token_ids) == 2 * TOKENS_A_WORD
 
 
 # --- llama.cpp's ----------------------------------------------------------------------------------
@@ -326,7 +324,6 @@ def test_tokens_and_server_as_llama_cpp_has_them(page: ApiPage, client: openai.O
     [
         ("/v1/chat/completions", {}, BODY, 200),
         ("/v1/chat/completions", {"content-type": "application/x-www-form-urlencoded"}, BODY, 200),
-        ("/v1/chat/completions", {"content-type": "text/plain", "origin": "http://a"}, BODY, 400),
         ("/v1/chat/completions", {"content-encoding": "gzip"}, PACKED, 200),
         ("/v1/chat/completions", {"content-encoding": "gzip"}, PACKED[:40], 400),
         ("/v1/chat/completions", {"content-encoding": "gzip"}, BODY, 400),

@@ -1,9 +1,11 @@
-"""`/v1/decide` and `/v1/systemone`, in the shapes of Transformers 5.24's; the engine is made up."""
+"""`/v1/decide`, `/v1/systemone` and `/v1/decisions`; the engine is made up."""
 
 from typing import Any
 
 import httpx
+import openai
 import pytest
+from openai.types import Decision
 
 from tests.playground.api_page import ApiPage
 
@@ -54,7 +56,7 @@ def test_a_state_may_be_any_json(page: ApiPage) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"questions": {}}, "1 to 64 questions"),
+        ({"questions": {}}, "1 to 400 questions"),
         ({"questions": {"a": {"type": "guess"}}}, "question 'a' must be"),
         ({"questions": []}, "questions: "),
         ({"state": 3}, "state"),
@@ -62,12 +64,78 @@ def test_a_state_may_be_any_json(page: ApiPage) -> None:
     ],
 )
 def test_what_is_wrong_is_said(page: ApiPage, change: dict[str, Any], says: str) -> None:
-    answer = post(page, ASKED | change)
-    assert answer.status_code == 400
+    for address, status in (("decide", 400), ("systemone", 422)):
+        answer = post(page, ASKED | change, address)
+        assert answer.status_code == status
+        assert says in answer.json()["error"]["message"]
+
+
+def test_system_one_answers_by_any_model_s_name(page: ApiPage) -> None:
+    answer = post(page, ASKED | {"model": "jev-latest"}, "systemone").raise_for_status().json()
+    assert answer["model"] == "gpt2-stories"
+    assert answer["answers"]["spam"] == post(page, ASKED).json()["answers"]["spam"]
+    assert "confidence" not in answer["answers"]["spam"]
+    assert post(page, ASKED | {"model": "jev-latest"}).status_code == 404
+
+
+QUESTIONS: Any = [
+    {"type": "predicate", "instructions": "Is it spam?", "name": "spam"},
+    {
+        "type": "choice",
+        "instructions": [{"type": "input_text", "text": "Which?"}],
+        "choices": [
+            {"value": "true"},
+            {"value": True, "description": "It is."},
+            {"value": "no"},
+        ],
+    },
+    {
+        "type": "score",
+        "instructions": "How urgent?",
+        "levels": [{"label": "low", "description": "Can wait"}, {"label": "high"}],
+    },
+]
+
+
+def test_openai_s_decisions_are_answered_in_order(page: ApiPage, client: openai.OpenAI) -> None:
+    messages: Any = [
+        {"role": "user", "content": [{"type": "input_json", "data": {"a": 1}}]},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "Yes."},
+    ]
+    for input in ("WIN", messages):
+        answer = client.decisions.create(model="gpt2-stories", input=input, questions=QUESTIONS)
+        Decision.model_validate(answer.model_dump(), strict=True)
+    spam, which, urgent = answer.answers
+    assert (spam.type, spam.name, spam.probability) == ("predicate", "spam", pytest.approx(0.75))
+    assert [each.value for each in which.probabilities] == ["true", True, "no"]
+    assert (which.choice, which.name) == ("true", None)
+    assert [each.label for each in urgent.probabilities] == ["low", "high"]
+    assert urgent.score == pytest.approx(0.25)
+    assert answer.usage.output_tokens == 0
+    text = 'user: {"a": 1}\nassistant calls f {}\ntool: Yes.'
+    assert [stream.request.prompt for stream in page.backend.streams] == ["WIN", text]
+    assert [each.asked("T") for each in page.backend.streams[-1].request.questions] == [
+        "T\n\nAnswer Yes or No.\nIs it spam?",
+        "T\n\nAnswer with one of: true, true (boolean), no.\nWhich?\ntrue (boolean): It is.",
+        "T\n\nAnswer with a number from 0 to 1.\nHow urgent?\n0: low: Can wait\n1: high",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"questions": []}, "1 to 400 questions"),
+        ({"questions": QUESTIONS * 200}, "1 to 400 questions"),
+        ({"questions": [{"type": "choice", "instructions": "a"}]}, "cannot be read"),
+        ({"questions": [{**QUESTIONS[1], "choices": [{"value": "a"}] * 2}]}, "cannot be read"),
+        ({"questions": [{"type": "guess", "instructions": "a"}]}, "questions.0.type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "'input_image'"),
+        ({"model": "none"}, "no model"),
+    ],
+)
+def test_wrong_decisions(page: ApiPage, change: dict[str, Any], says: str) -> None:
+    body = {"model": "gpt2-stories", "input": "WIN", "questions": QUESTIONS, **change}
+    answer = post(page, body, "decisions")
+    assert answer.status_code == (404 if "model" in change else 400)
     assert says in answer.json()["error"]["message"]
-
-
-def test_no_model_here_is_made_for_decisions(page: ApiPage) -> None:
-    answer = post(page, ASKED, "systemone")
-    assert answer.status_code == 501
-    assert "/v1/decide" in answer.json()["error"]["message"]

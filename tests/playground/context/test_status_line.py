@@ -1,5 +1,6 @@
 """What the page says about the engine."""
 
+from dataclasses import replace
 from typing import get_args, get_type_hints
 
 import pytest
@@ -9,7 +10,7 @@ from playground.context.status_line import phase_of, queued, status_line, stoppi
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.reader import words
-from xla_backend import EngineStatus, GenerationOptions
+from xla_backend import CacheOutcome, EngineStatus, GenerationOptions
 
 STATES = get_args(get_type_hints(EngineStatus)["state"])
 
@@ -54,8 +55,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_it_says_for_how_long_a_comparison_or_a_compile_goes_on(clock: Clock) -> None:
     began = clock.now - 20.0
     held = Occupation("Comparing", began, left_s=41.7)
-    line = status_line(EngineStatus("ready"), prefetching=1, before=2, occupation=held)
-    assert words(line) == "Comparing 20 s about 42 s left 2 requests before yours"
+    line = status_line(EngineStatus("ready"), prefetching=1, occupation=held)
+    assert words(line) == "Comparing 20 s about 42 s left"
     unknown = status_line(EngineStatus("ready"), occupation=Occupation("Comparing", began, None))
     assert words(unknown) == "Comparing 20 s"
 
@@ -69,12 +70,16 @@ def test_it_says_for_how_long_a_comparison_or_a_compile_goes_on(clock: Clock) ->
 
 def test_whoever_waits_reads_the_place_the_time_and_what_runs(clock: Clock) -> None:
     comparing = Occupation("Comparing", clock.now, 65.2)
-    waits = queued(1, EngineStatus("ready"), comparing, 65.2)
-    assert waits == ("Queued: 1 request ahead", "about 65 s · Runs now: Comparing", 0.0)
-    compiling = EngineStatus("compiling", "padded 16")
-    assert queued(2, compiling, None, None).more == "Runs now: Compiling padded 16"
-    line = status_line(compiling, before=1, phase=waits)
-    assert 'data-said="Queued: 1 request ahead"' in line
+    run = TextRun("model", "Once", GenerationOptions())
+    waits = queued(run, 1, EngineStatus("ready"), comparing, 65.2)
+    assert waits[:3] == ("Queued: 1 request ahead", clock.now, "about 65 s · Runs now: Comparing")
+    compiling = EngineStatus("compiling", "padded 16", since=clock.now)
+    assert queued(run, 2, compiling, None, None).more == "Runs now: Compiling padded 16"
+    clock.now += 7.0
+    line = status_line(compiling, phase=waits)
+    assert words(line) == f"{waits.name} {waits.more} 7 s", "the header says what the panel says"
+    assert 'data-name="Queued: 1 request ahead"' in line
+    assert 'data-badge="QUEUED"' in line
     assert 'id="phase"' not in status_line(compiling)
 
 
@@ -86,22 +91,53 @@ def test_a_run_says_what_becomes_of_it(clock: Clock) -> None:
 
     def phase(state: str, detail: str = "", progress: float | None = None) -> object:
         since = clock.now - 4.0
-        return phase_of(run, EngineStatus(state, detail, since, progress), 98_000_000)  # type: ignore[arg-type]
+        found = phase_of(run, EngineStatus(state, detail, since, progress), 98_000_000)  # type: ignore[arg-type]
+        return found.name, found.more, found.share, found.badge
 
-    assert phase("downloading", "12 of 48 MB", 0.25) == (
-        "Downloading the model",
-        "12 of 48 MB",
-        0.25,
-    )
-    assert phase("loading", "model") == ("Loading the model", "98 MB · 4 s", 0.0)
-    assert phase("loading", "other") == ("Waiting: another model is being loaded", "4 s", 0.0)
-    assert phase("compiling", own) == ("Compiling this shape", "4 s", 0.0)
-    assert phase("tracing", "other") == ("Waiting: another shape is being compiled", "4 s", 0.0)
-    assert phase("generating", own) == ("Reading the prompt", "", 0.0)
-    assert phase("generating", own, 0.4) == ("Reading the prompt", "40%", 0.4)
+    downloading = ("Downloading the model", "12 of 48 MB", 0.25, "RUNNING")
+    assert phase("downloading", "12 of 48 MB", 0.25) == downloading
+    assert phase("loading", "model") == ("Loading the model", "98 MB", 0.0, "RUNNING")
+    others = ("Waiting: another model is being loaded", "", 0.0, "QUEUED")
+    assert phase("loading", "other") == others
+    others = ("Waiting: the engine is compiling another shape, other", "", 0.0, "QUEUED")
+    assert phase("tracing", "other") == others
+    for state in ("tracing", "compiling"):
+        assert phase(state, own) == ("Compiling this shape", "", 0.0, "RUNNING")
+    met, run.prediction = run.prediction, replace(run.prediction, outcome=CacheOutcome.DISK)
+    assert phase("compiling", own) == ("Restoring this shape from disk", "", 0.0, "RUNNING")
+    run.prediction = met
+    assert phase("generating", own) == ("Reading the prompt", "", 0.0, "RUNNING")
+    assert phase("generating", own, 0.4) == ("Reading the prompt", "40%", 0.4, "RUNNING")
     run.text = " upon"
     # A text that grows was told to wait while something was made beside it.
     for state in ("generating", "loading", "compiling"):
-        assert phase(state, "other") == ("Generating", "", 0.0)
+        assert phase(state, "other") == ("Generating", "", 0.0, "RUNNING")
     run.text = ""
-    assert phase("ready") is None
+    assert phase("ready") == ("Starting", "", 0.0, "RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("is_own", "name", "badge"),
+    [
+        (True, "Compiling this shape", "RUNNING"),
+        (False, "Waiting: 1 shape being compiled", "QUEUED"),
+    ],
+)
+def test_what_is_compiled_in_the_background_is_named_where_a_run_waits_for_it(
+    is_own: bool, name: str, badge: str
+) -> None:
+    run = TextRun("gpt2-stories", "Once", GenerationOptions())
+    run.prediction = FakeBackend().predict(run.model, "Once", run.options)
+    in_background = [(run.model if is_own else "other", run.prediction.key)]
+    found = phase_of(run, EngineStatus("ready"), None, in_background)
+    assert (found.name, found.badge) == (name, badge)
+
+
+def test_one_clock_runs_through_all_phases_of_a_run(clock: Clock) -> None:
+    """ "Compiling 75 s" became "1 s" when tracing had ended."""
+    run = TextRun("model", "Once", GenerationOptions())
+    for state, seconds in (("loading", 3), ("tracing", 75), ("compiling", 76), ("generating", 99)):
+        clock.now = run.pressed_at + seconds
+        status = EngineStatus(state, "model", since=clock.now)  # type: ignore[arg-type]
+        line = status_line(status, phase=phase_of(run, status, None))
+        assert words(line).endswith(f" {seconds} s")

@@ -7,7 +7,7 @@ import pytest
 
 from playground.context.runs import Shown
 from playground.history import records
-from playground.ui.families import ANSWERING
+from playground.ui.wording import ANSWERING
 from tests.playground.samples import miss, result
 from xla_backend import GenerationOptions, question
 

@@ -7,7 +7,7 @@ import pytest
 from playground.context.runs import Shown
 from playground.history import records
 from playground.history.report import history_table, side_by_side, timeline, verdict
-from playground.ui.families import ANSWERING
+from playground.ui.wording import ANSWERING
 from tests.playground.reader import is_text, words
 from tests.playground.samples import INJECTIONS, miss, result
 from xla_backend import GenerationOptions, Grammar, Timing

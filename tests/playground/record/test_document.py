@@ -11,7 +11,7 @@ from playground.context.runs import Shown
 from playground.record.document import RecordedRun, document, timeline
 from playground.record.space import write_space
 from playground.tabs.generate.report import report
-from playground.ui.families import CHATTING
+from playground.ui.wording import CHATTING
 from tests.playground.reader import is_text
 from tests.playground.samples import INJECTIONS, miss, result
 from xla_backend import CacheOutcome, Token

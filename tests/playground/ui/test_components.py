@@ -57,8 +57,6 @@ def test_a_model_says_what_it_takes_and_how_it_is_sampled() -> None:
     rounded = replace(loaded, rounded_bits=8, activations="int8")
     assert "rounded to 8 bits, 2.0 GB in memory · activations int8 ·" in model_description(rounded)
     sampled = replace(here, sampling={"temperature": 0.2, "top_p": 0.9})
-    assert model_description(sampled).endswith(
-        " · sampled as its makers recommend: temperature 0.2, top p 0.9"
-    )
+    assert model_description(sampled).endswith(" · its makers recommend temperature 0.2, top p 0.9")
     base = ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories.", 256)
     assert model_description(base) == "Stories. Context 256 tokens · base: continues texts"

@@ -10,7 +10,7 @@ def test_a_row_says_what_the_first_call_cost_and_what_it_gained() -> None:
     text = words(cached_functions_table([entry()]))
     assert text.endswith(
         "gpt2-stories 16 1 32 3.20 s trace 1.00 s · compile 2.00 s · run 200 ms "
-        "100 ms median of 3 32× 3"
+        "100 ms median of 3 31× 3"
     )
 
     assert words(cached_functions_table([entry(cached=None, hits=0)])).endswith("– – 0")

@@ -68,6 +68,30 @@ def test_what_telephones_and_browsers_record_is_read(tmp_path, name, codec, rate
         read(path, RATE)
 
 
+def film(path: Path, *tracks: np.ndarray) -> Path:
+    """A film of a tenth of a second, with these sound tracks at `RATE`."""
+    with av.open(path, "w") as file:
+        picture = file.add_stream("mpeg4", rate=10)
+        picture.width = picture.height = 16
+        sounds = [file.add_stream("aac", rate=RATE, layout="mono") for _ in tracks]
+        shown = av.VideoFrame.from_ndarray(np.zeros((16, 16, 3), np.uint8), "rgb24")
+        file.mux([*picture.encode(shown), *picture.encode()])
+        for stream, samples in zip(sounds, tracks, strict=True):
+            frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), "flt", "mono")
+            frame.rate = RATE
+            file.mux([*stream.encode(frame), *stream.encode()])
+    return path
+
+
+def test_a_film_is_read_by_the_track_that_has_its_sound(tmp_path):
+    sound, silence = tone(RATE, 0.5).astype(np.float32), np.zeros(RATE // 2, np.float32)
+    for name, tracks in (("first.mp4", [sound, silence]), ("second.mkv", [silence, sound])):
+        assert abs(loudest_hz(read(film(tmp_path / name, *tracks), RATE)) - 440) < 5
+    assert not np.any(read(film(tmp_path / "still.mp4", silence, silence), RATE))
+    with pytest.raises(InvalidRequest, match=r"'mute\.mp4' has no sound track"):
+        read(film(tmp_path / "mute.mp4"), RATE)
+
+
 def test_a_playlist_is_no_recording(tmp_path):
     """It would have other files and addresses read."""
     soundfile.write(tmp_path / "secret.wav", tone(RATE, 1.0), RATE)

@@ -15,6 +15,7 @@ from tests import checkpoints, gguf_files
 from tests.hub import HUB_MODEL, Hub, hub_with
 from tests.program import python
 from xla_backend.checkpoints.added_models import AddedModels
+from xla_backend.checkpoints.architectures.table import ARCHITECTURES
 from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
     HUB_MODELS,
@@ -25,7 +26,6 @@ from xla_backend.checkpoints.models import (
     folder_info,
     open_registry,
 )
-from xla_backend.checkpoints.weights import MODEL_TYPES
 from xla_backend.interface.errors import ModelUnavailable
 
 
@@ -370,7 +370,7 @@ def test_a_gated_model_says_how_to_get_it(bundled: Path, hub: type[Hub]) -> None
 @pytest.mark.parametrize("name", HUB_MODELS)
 def test_a_listed_model_says_what_it_takes(name: str) -> None:
     [info] = Registry([name], bundled_folder=Path("/nowhere")).list()
-    assert info.model_type in MODEL_TYPES
+    assert info.model_type in ARCHITECTURES
     assert info.license
     assert 100e6 < (info.download_bytes or 0) < 3e9
 

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from tests import checkpoints
 from xla_backend import question
+from xla_backend.checkpoints.architectures.table import describe
 from xla_backend.checkpoints.models import Registry, folder_info
-from xla_backend.checkpoints.rotary_form import describe
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import read_config, read_weights
 

@@ -266,13 +266,13 @@ def test_without_tensorflow_s_private_calls_everything_works_but_restoring(
     with monkeypatch.context() as upgraded, caplog.at_level(logging.WARNING, logger="xla_backend"):
         upgraded.delattr(Context, "add_function_def")
         backend = Backend(store=tmp_path / "store")
-        result = backend.generate(model, "The owl", options)
+        result = backend.generate(model, "The owl", options, mode="padded")
         assert result.cache is CacheOutcome.MISS
-        assert backend.generate(model, "The owl", options).cache is CacheOutcome.HIT
+        assert backend.generate(model, "The owl", options, mode="padded").cache is CacheOutcome.HIT
         backend.close()
     traced_function.warn_of_numbered_names.cache_clear()
     (record,) = caplog.records
     assert "does not let functions be renamed" in record.getMessage()
     assert Store(tmp_path / "store").names() == []
-    right = Backend(store="off").generate(model, "The owl", options)
+    right = Backend(store="off").generate(model, "The owl", options, mode="padded")
     assert [token.id for token in result.tokens] == [token.id for token in right.tokens]

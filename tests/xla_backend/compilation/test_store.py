@@ -236,7 +236,9 @@ def right_tokens(model: Path) -> list[int]:
 
 
 def tokens(backend: Backend, model: Path, options: GenerationOptions = OPTIONS) -> list[int]:
-    return [token.id for token in backend.generate(str(model), "The owl", options).tokens]
+    return [
+        token.id for token in backend.generate(str(model), "The owl", options, mode="padded").tokens
+    ]
 
 
 def one_warning(log: pytest.LogCaptureFixture) -> str:
@@ -298,7 +300,7 @@ def test_a_folder_deleted_while_it_is_used(tmp_path: Path, log: pytest.LogCaptur
     before = tokens(backend, model)
     shutil.rmtree(folder)
     assert tokens(backend, model) == before
-    other = backend.generate(str(model), "The owl", OPTIONS.replace(num_beams=2))
+    other = backend.generate(str(model), "The owl", OPTIONS.replace(num_beams=2), mode="padded")
     assert other.cache is CacheOutcome.MISS
     backend.close()
     assert [name for name in Store(folder).names() if "decode_2" in name], "it is there again"
@@ -347,20 +349,24 @@ def test_other_weights_never_meet_an_entry(tmp_path: Path) -> None:
     sizes = {"n_layer": 1, "n_embd": 32, "n_head": 2}
     checkpoints.gpt2(folder, seed=34, **sizes)
     first = Backend(store=kept)
-    assert first.generate(str(folder), "The owl", OPTIONS).cache is CacheOutcome.MISS
+    assert first.generate(str(folder), "The owl", OPTIONS, mode="padded").cache is CacheOutcome.MISS
     first.close()
     before = set(Store(kept).names())
     checkpoints.gpt2(folder, seed=35, **sizes)
     second = Backend(store=kept)
-    assert second.predict(str(folder), "The owl", OPTIONS).outcome is CacheOutcome.MISS
-    result = second.generate(str(folder), "The owl", OPTIONS)
+    assert (
+        second.predict(str(folder), "The owl", OPTIONS, mode="padded").outcome is CacheOutcome.MISS
+    )
+    result = second.generate(str(folder), "The owl", OPTIONS, mode="padded")
     assert result.cache is CacheOutcome.MISS
     assert [t.id for t in result.tokens] == tokens(Backend(store="off"), folder)
     second.close()
     assert len(Store(kept).names()) == 2 * len(before)
     checkpoints.gpt2(folder, seed=34, **sizes)
     third = Backend(store=kept)
-    assert third.generate(str(folder), "The owl", OPTIONS).cache is CacheOutcome.DISK, "it is back"
+    assert (
+        third.generate(str(folder), "The owl", OPTIONS, mode="padded").cache is CacheOutcome.DISK
+    ), "it is back"
 
 
 # --- history --------------------------------------------------------------------------------------

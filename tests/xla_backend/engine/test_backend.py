@@ -103,27 +103,26 @@ def test_options_outside_the_key_neither_trace_nor_build(
     counted: Counted, model: str, num_beams: int, salt: str, traced: dict[str, int]
 ) -> None:
     options = SHORT.replace(num_beams=num_beams)
+    mode = "rows" if salt else "padded"
     before = counted.counts.copy()
-    first = counted.backend.generate(model, PROMPT, options, cache_salt=salt)
+    first = counted.backend.generate(model, PROMPT, options, mode=mode)
     key = pool_key(CONTEXT) if salt else CacheKey(16, num_beams, 16)
     assert (first.cache, first.key) == (MISS, key)
     assert counted.counts - before == Counter({**traced, "FunctionBuilder.build": 1})
     before = counted.counts.copy()
     for changes in (*OTHER_OPTIONS, *OF_BEAMS * (num_beams > 1)):
-        result = counted.backend.generate(
-            model, PROMPT, options.replace(**changes), cache_salt=salt
-        )
+        result = counted.backend.generate(model, PROMPT, options.replace(**changes), mode=mode)
         assert (result.cache, result.key) == (HIT, key)
         assert_adds_up(result.timing)
     for prompt in ("The", "The old grey owl", "naïve — Ü", PROMPT * (3 if salt else 1)):
-        assert counted.backend.generate(model, prompt, options, cache_salt=salt).cache is HIT
+        assert counted.backend.generate(model, prompt, options, mode=mode).cache is HIT
     assert counted.counts == before
 
 
 def test_other_sizes_are_built_without_tracing_again(counted: Counted, model: str) -> None:
-    counted.backend.generate(model, PROMPT, SHORT)
+    counted.backend.generate(model, PROMPT, SHORT, mode="padded")
     before = counted.counts.copy()
-    result = counted.backend.generate(model, " ".join([PROMPT] * 2), SHORT)
+    result = counted.backend.generate(model, " ".join([PROMPT] * 2), SHORT, mode="padded")
     assert (result.cache, result.key) == (MISS, CacheKey(32, 1, 16))
     assert counted.counts - before == Counter({"FunctionBuilder.build": 1})
 
@@ -169,15 +168,15 @@ def test_a_prompt_too_long_says_by_how_many_tokens(counted: Counted, model: str)
         tokens = len(Tokenizer.load(Path(model)).encode(prompt))
         message = refusal(counted.backend, model, prompt)
         assert f"The prompt has {tokens} tokens" in message
-        assert f"reads at most {CONTEXT}" in message
+        assert f"maximum context length is {CONTEXT}" in message
         assert f"Shorten the prompt by {tokens - CONTEXT + 1}." in message
 
 
 def test_a_bias_for_a_token_that_the_model_has_not(counted: Counted, model: str) -> None:
     options = SHORT.replace(logit_bias={1_000_000: 1.0})
-    for salt in ("", "mine"):
+    for mode in ("padded", "rows"):
         with pytest.raises(InvalidRequest, match=r"token 1000000, but .* has the tokens 0 to"):
-            counted.backend.generate(model, PROMPT, options, cache_salt=salt)
+            counted.backend.generate(model, PROMPT, options, mode=mode)
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "gpt2", "", "a/b/c", "../x", "\x00", None, 7])

@@ -104,10 +104,10 @@ def test_texts_go_on_meanwhile_and_those_that_leave_are_forgotten(steps: Steps) 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({}, "1 to 64 questions"),
-        ({f"{n}": SOME["asked"] for n in range(MAX_QUESTIONS + 1)}, "1 to 64 questions"),
-        ([], "1 to 64 questions"),
-        ("spam?", "1 to 64 questions"),
+        ({}, "1 to 400 questions"),
+        ({f"{n}": SOME["asked"] for n in range(MAX_QUESTIONS + 1)}, "1 to 400 questions"),
+        ([], "1 to 400 questions"),
+        ("spam?", "1 to 400 questions"),
         ({"a": "spam?"}, "type is one of yes_no, noul, choice, score"),
         ({"a": {"type": "number"}}, "type is one of"),
         ({"a": {"type": "choice"}}, "a choice question looks like"),
@@ -116,9 +116,9 @@ def test_texts_go_on_meanwhile_and_those_that_leave_are_forgotten(steps: Steps) 
         ({"a": {"type": "choice", "criteria": ["x", " "]}}, "none of them empty"),
         ({"a": {"type": "choice", "criteria": [1]}}, "a choice question looks like"),
         ({"a": {"type": "score", "criteria": "low"}}, "a score question looks like"),
-        ({"a": {"type": "score", "criteria": ["x"] * 101}}, "at most 100"),
+        ({"a": {"type": "score", "criteria": ["x"] * 256}}, "at most 255"),
         ({"a": {"type": "yes_no", "criteria": {"maybe": "x"}}}, "a yes_no question looks like"),
-        ({"a": {"type": "yes_no", "instructions": "x" * 5000}}, "4000 characters"),
+        ({"a": {"type": "yes_no", "instructions": "x" * 17_000}}, "16000 characters"),
         ({"a": {"type": "yes_no", "question": "x"}}, "a yes_no question looks like"),
     ],
 )

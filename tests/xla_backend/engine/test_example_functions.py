@@ -123,7 +123,7 @@ def test_the_status_says_what_is_measured_and_waiting_is_told_apart() -> None:
     assert seen == [("measuring", "Two dense layers, batch of 6"), ("ready", "")]
     assert comparison.queue_s >= 0
     earlier = time.perf_counter() - 5
-    assert backend.compare_function("dense", 6, calls=1, arrival_time=earlier).queue_s >= 5
+    assert backend.compare(FunctionRequest("dense", 6, calls=1), earlier).queue_s >= 5
     backend.close()
 
 

@@ -88,7 +88,7 @@ def test_its_end_is_everybody_s_and_nobody_begins_after_it() -> None:
         closing.result()
         assert engine.status.state == "stopped"
         for ask in (
-            lambda: engine.generate("fox", "a red fox"),
+            lambda: engine.generate("fox", "a red fox", mode="padded"),
             lambda: engine.compare_function("dense", 1),
         ):
             with pytest.raises(EngineStopped, match="closed"):

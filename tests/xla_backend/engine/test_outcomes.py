@@ -30,6 +30,7 @@ from xla_backend.compilation.store import Store
 from xla_backend.engine import background
 from xla_backend.interface import timing
 from xla_backend.interface.buckets import pool_key
+from xla_backend.interface.requests import Mode
 from xla_backend.rows import scheduler
 
 RULES = BucketRules((8, 16), (4, 8))
@@ -60,8 +61,8 @@ def settle(engine: Backend) -> None:
     """Lets the background do all that it has."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(background, "IDLE_S", 0.0)
-        with pytest.raises(Exception, match="empty"):
-            engine.generate("fox", "")  # its end wakes the background
+        with engine._loop.background.request():
+            pass  # its end wakes the background
         wait_until(lambda: not engine.prefetching())
 
 
@@ -76,7 +77,8 @@ def random_request(dice: random.Random) -> tuple[tuple[str, GenerationOptions], 
     options = GenerationOptions(
         max_new_tokens=dice.randint(1, 8), num_beams=dice.choice((1, 2)), seed=dice.randint(0, 9)
     )
-    how = {"exact_key": dice.random() < 0.4, "cache_salt": dice.choice(["", "", "a"])}
+    how = {"exact_key": dice.random() < 0.4}
+    how |= dice.choice([{"mode": "padded"}, {"mode": "padded"}, {"cache_salt": "a"}])
     return (LONG[: dice.choice((1, 7, 16))], options), how
 
 
@@ -102,8 +104,8 @@ def test_what_is_predicted_comes_true(tmp_path: Path) -> None:
 
 def test_a_larger_function_serves_and_the_exact_one_follows(steps: Steps) -> None:
     with fake_backend(steps, rules=RULES) as engine:
-        assert engine.generate("fox", LONG, LARGE).cache is MISS
-        reused = engine.generate("fox", SHORT, SMALL)
+        assert engine.generate("fox", LONG, LARGE, mode="padded").cache is MISS
+        reused = engine.generate("fox", SHORT, SMALL, mode="padded")
         assert (reused.cache, reused.key, reused.requested_key) == (
             REUSED,
             CacheKey(16, 1, 8),
@@ -117,7 +119,7 @@ def test_a_larger_function_serves_and_the_exact_one_follows(steps: Steps) -> Non
         assert engine.prefetching() == [("fox", KEYS[0])], "an exact key asks for nothing more"
         settle(engine)
         assert steps.done[-1] == f"warm up fox {KEYS[0]}"
-        after = engine.generate("fox", SHORT, SMALL)
+        after = engine.generate("fox", SHORT, SMALL, mode="padded")
         assert (after.cache, after.key, after.text) == (HIT, KEYS[0], reused.text)
         entry = next(entry for entry in engine.cached_functions() if entry.key == KEYS[0])
         assert (entry.hits, entry.first_call.outcome) == (1, MISS)
@@ -155,13 +157,13 @@ def test_a_row_takes_as_long_as_predicted(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_run_that_was_stopped_is_not_counted(steps: Steps) -> None:
     with fake_backend(steps) as engine:
-        for salt in ("", "mine"):
-            engine.generate("fox", SHORT, LARGE, cache_salt=salt)
-            key = engine.generate("fox", SHORT, LARGE, cache_salt=salt).key
+        for mode in ("padded", "rows"):
+            engine.generate("fox", SHORT, LARGE, mode=mode)
+            key = engine.generate("fox", SHORT, LARGE, mode=mode).key
             before, past = engine.cached_functions()[-1], engine.past()["fox"][key]
-            predicted = engine.predict("fox", SHORT, LARGE, cache_salt=salt)
-            gate = steps.hold("decode" if salt else "advance")
-            stream = engine.stream("fox", SHORT, LARGE, cache_salt=salt)
+            predicted = engine.predict("fox", SHORT, LARGE, mode=mode)
+            gate = steps.hold("decode" if mode == "rows" else "advance")
+            stream = engine.stream("fox", SHORT, LARGE, mode=mode)
             gate.wait()
             stream.stop()
             gate.open()
@@ -170,7 +172,7 @@ def test_a_run_that_was_stopped_is_not_counted(steps: Steps) -> None:
             after = engine.cached_functions()[-1]
             assert (after.hits, after.cached) == (before.hits + 1, before.cached)
             assert engine.past()["fox"][key].run_s == past.run_s
-            assert engine.predict("fox", SHORT, LARGE, cache_salt=salt) == predicted
+            assert engine.predict("fox", SHORT, LARGE, mode=mode) == predicted
             assert predicted.expected_s is not None
 
 
@@ -216,7 +218,7 @@ def test_warm_makes_keys_ready_and_tells_of_each(steps: Steps, tmp_path: Path) -
         assert [name for name in steps.done if "warm up" in name] == [
             f"warm up fox {key}" for key in (*KEYS, POOL)
         ]
-        assert engine.generate("fox", SHORT, SMALL).cache is HIT
+        assert engine.generate("fox", SHORT, SMALL, mode="padded").cache is HIT
         assert engine.status.state == "ready"
     reported.clear()
     with fake_backend(steps, tmp_path, RULES) as engine:
@@ -241,7 +243,7 @@ def test_at_a_start_the_pool_comes_first_then_what_was_used_most(tmp_path: Path)
         engine.cancel_prefetch()
         wait_until(lambda: not engine.prefetching())
         engine.prefetch("fox", KEYS[:1])
-        other = engine.generate("fox", SHORT, SMALL.replace(num_beams=2)).key
+        other = engine.generate("fox", SHORT, SMALL.replace(num_beams=2), mode="padded").key
         assert [entry.key for entry in engine.cached_functions()] == [other], "requests first"
         settle(engine)
         assert [entry.key for entry in engine.cached_functions()] == [other, KEYS[0]]
@@ -260,7 +262,10 @@ def test_the_page_s_process_knows_what_will_happen(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     process = BackendProcess(rules=RULES, default_model=model, store=store.root, warm_up=None)
 
-    def ask(prompt: str, options: GenerationOptions, **how: Any) -> str:
+    def ask(
+        prompt: str, options: GenerationOptions, mode: Mode | None = "padded", **how: Any
+    ) -> str:
+        how["mode"] = mode
         predicted = process.predict(model, prompt, options, **how)
         result = process.generate(model, prompt, options, **how)
         assert_came_true(predicted, result)
@@ -277,13 +282,13 @@ def test_the_page_s_process_knows_what_will_happen(tmp_path: Path) -> None:
         process.clear(disk=False)
         assert process.cached_functions() == []
         assert ask(SHORT, SMALL, exact_key=True) == "disk"
-        assert ask(SHORT, SMALL, cache_salt="a") == "disk"
+        assert ask(SHORT, SMALL, mode="rows") == "disk"
         assert store.names() == names
         process.clear(model, KEYS[0])
         assert ask(SHORT, SMALL, exact_key=True) == "miss"
         process.prefetch(model, [CacheKey(16, 4, 8 * n) for n in (1, 2, 3)])
         process.clear()
-        predicted = process.predict(model, SHORT, SMALL)
+        predicted = process.predict(model, SHORT, SMALL, mode="padded")
         assert predicted.outcome is MISS
         assert predicted.expected_s is not None, "what calls took is not forgotten"
         assert process.wait_ready(240)

@@ -54,9 +54,9 @@ def a_chunk_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
 def asks(
     prompt: str = PROMPT, most: int = 20, salt: str = "", model: str = "fox", **options: Any
 ) -> TextRequest:
-    return TextRequest(
-        model, prompt, GenerationOptions(max_new_tokens=most, **options), cache_salt=salt
-    )
+    """A row if it has a salt, and can be one; else padded."""
+    made = GenerationOptions(max_new_tokens=most, **options)
+    return TextRequest(model, prompt, made, None if salt else "padded", cache_salt=salt)
 
 
 def answer(engine: Backend, **request: Any) -> GenerationResult:
@@ -399,16 +399,15 @@ def test_who_has_begun_alone_goes_on_before_others_begin(engine: Backend, steps:
 
 
 def test_a_request_counts_what_was_before_it(engine: Backend) -> None:
-    ids = tuple(encode(PROMPT))
-    request = TextRequest("fox", "whatever it says", token_ids=ids, tokenize_s=2.0)
-    result = engine.submit(request).read_all()
+    prepared = dataclasses.replace(engine.prepare(asks(most=32)), tokenize_s=2.0)
+    result = engine.submit(prepared).read_all()
     assert result.text == answer(engine, most=32).text
     assert result.timing.queue_s < 2.0 <= result.timing.tokenize_s
     assert_adds_up(result.timing)
 
-    arrival_time = time.perf_counter() - 5.0
-    result = engine.generate("fox", PROMPT, arrival_time=arrival_time)
-    assert 5.0 <= result.timing.queue_s <= time.perf_counter() - arrival_time
+    arrived = time.perf_counter() - 5.0
+    result = engine.submit(asks(), stream=Stream(arrived)).read_all()
+    assert 5.0 <= result.timing.queue_s <= time.perf_counter() - arrived
     assert_adds_up(result.timing)
 
 

@@ -181,6 +181,16 @@ def test_the_texts_are_xla_s_own(inspector: Inspector, small_gpt2: Path, identit
     assert files["decode.optimized.dot"].lstrip().startswith("digraph")
 
 
+def test_kernels_are_shown_as_machine_code(tmp_path: Path) -> None:
+    own = Inspector(Store(tmp_path), Registry(), gives_way=False)
+    text = own.assembly("matmul_Q8_0")
+    assert "\nmicro_kernel1_Q8_0:\n" in text
+    assert "# innermost loop: " in text
+    assert own.assembly("matmul_Q8_0") is text
+    with pytest.raises(InvalidRequest, match="no such kernel"):
+        own.assembly("../matmul_Q8_0")
+
+
 @pytest.mark.release
 def test_products_of_our_own_are_counted_and_measured(tmp_path: Path) -> None:
     """A model whose matrices are large enough, kept in the 16 bits that they are stored in."""

@@ -60,7 +60,10 @@ def main() -> None:
         prompt = question(text)
         ids = tokenizer.encode(prompt)
         options = GenerationOptions(max_new_tokens=NEW_TOKENS)
-        ours = [token.id for token in backend.generate(PACKAGED_MODEL, prompt, options).tokens]
+        ours = [
+            token.id
+            for token in backend.generate(PACKAGED_MODEL, prompt, options, mode="padded").tokens
+        ]
         given = torch.tensor([ids])
         theirs = model.generate(
             given,

@@ -15,21 +15,19 @@ import numpy as np
 import pytest
 
 from tests import gguf_files
+from tests.decoder_forms import FORMS, LONG_FORM, SHORT_FORM
 from tests.xla_backend.model.rotary_parity import (
     DECIDED,
     EXPECTED,
-    FORMS,
     LARGEST_DIFFERENCE,
-    LONG_FORM,
     NEW_TOKENS,
     PROMPT_TOKENS,
     QUESTIONS,
-    SHORT_FORM,
     prompt,
     write_ending,
 )
 from xla_backend import Backend, BackendProcess, BucketRules, GenerationOptions, GenerationResult
-from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
+from xla_backend.checkpoints.architectures.positions import CONTEXT_VARIABLE
 from xla_backend.checkpoints.tokenization import Tokenizer
 
 FORM_EXPECTED = json.loads(EXPECTED.read_text())["forms"]

@@ -614,7 +614,7 @@ def test_texts_of_one_token_follow_the_models_distribution(
     scores = next_logits([])
     counts = np.zeros(len(scores))
     for seed in range(800):
-        result = backend.generate(str(small_gpt2), PROMPT, chosen.replace(seed=seed))
+        result = backend.generate(str(small_gpt2), PROMPT, chosen.replace(seed=seed), mode="padded")
         counts[result.tokens[0].id] += 1
     assert_follows(counts, distribution(scores, chosen))
 
@@ -633,7 +633,7 @@ def test_the_second_token_is_sampled_anew(
     }
     counts = dict.fromkeys(pairs, 0)
     for seed in range(800):
-        result = backend.generate(str(small_gpt2), PROMPT, chosen.replace(seed=seed))
+        result = backend.generate(str(small_gpt2), PROMPT, chosen.replace(seed=seed), mode="padded")
         counts[tuple(token.id for token in result.tokens)] += 1
     assert_follows(np.array(list(counts.values())), np.array(list(pairs.values())))
 
@@ -643,7 +643,7 @@ def test_a_seed_decides_the_text(backend: Backend, small_gpt2: Path, num_beams: 
     chosen = GenerationOptions(max_new_tokens=12, num_beams=num_beams, temperature=1.0)
 
     def ids(seed: int) -> tuple[int, ...]:
-        result = backend.generate(str(small_gpt2), PROMPT, chosen.replace(seed=seed))
+        result = backend.generate(str(small_gpt2), PROMPT, chosen.replace(seed=seed), mode="padded")
         return tuple(token.id for token in result.tokens)
 
     texts = [ids(seed) for seed in (*range(12), 2**31 - 1)]
@@ -653,13 +653,17 @@ def test_a_seed_decides_the_text(backend: Backend, small_gpt2: Path, num_beams: 
 
 
 def test_one_kept_token_is_greedy_search(backend: Backend, small_gpt2: Path) -> None:
-    greedy = backend.generate(str(small_gpt2), PROMPT, GenerationOptions(max_new_tokens=12))
+    greedy = backend.generate(
+        str(small_gpt2), PROMPT, GenerationOptions(max_new_tokens=12), mode="padded"
+    )
     for seed in range(3):
         for options in ({"top_k": 1}, {"top_k": 0, "top_p": 1e-6}, {"temperature": 0.01}):
             chosen = GenerationOptions(
                 **{"max_new_tokens": 12, "temperature": 1.0, "seed": seed, **options}
             )
-            assert backend.generate(str(small_gpt2), PROMPT, chosen).text == greedy.text
+            assert (
+                backend.generate(str(small_gpt2), PROMPT, chosen, mode="padded").text == greedy.text
+            )
 
 
 def test_the_long_tail_of_a_vocabulary_is_sampled_from() -> None:

@@ -46,7 +46,7 @@ def written(model: Path, kind: str, num_beams: int = 1) -> tuple[GenerationResul
         size = backend.load(str(model)).weights_bytes
         assert size is not None
         options = GenerationOptions(max_new_tokens=24, num_beams=num_beams)
-        return backend.generate(str(model), PROMPT, options), size
+        return backend.generate(str(model), PROMPT, options, mode="padded"), size
 
 
 def are_same(ours: GenerationResult, theirs: GenerationResult) -> None:
@@ -142,7 +142,7 @@ def test_functions_of_one_kind_serve_no_other(tmp_path: Path) -> None:
 
     def outcome(kind: str) -> CacheOutcome:
         with opened(kind, tmp_path / "store") as backend:
-            return backend.generate(model, PROMPT, options).cache
+            return backend.generate(model, PROMPT, options, mode="padded").cache
 
     assert outcome("float32") is CacheOutcome.MISS
     assert outcome("int8") is CacheOutcome.MISS
@@ -163,6 +163,8 @@ def test_smollm2_writes_the_same_from_its_own_numbers(monkeypatch: pytest.Monkey
     for kind in ("auto", "float32"):
         with opened(kind) as backend:
             options = GenerationOptions(max_new_tokens=32)
-            results = [backend.generate(PACKAGED_MODEL, each, options) for each in prompts]
+            results = [
+                backend.generate(PACKAGED_MODEL, each, options, mode="padded") for each in prompts
+            ]
             texts[kind] = [[token.id for token in result.tokens] for result in results]
     assert texts["auto"] == texts["float32"]

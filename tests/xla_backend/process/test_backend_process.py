@@ -263,12 +263,12 @@ class Watched:
     def generate(
         self, prompt: str = "Once upon a time", options: Any = SHORT, model: str = ""
     ) -> Any:
-        return self.process.generate(model or self.model, prompt, options)
+        return self.process.generate(model or self.model, prompt, options, mode="padded")
 
     def stream(
         self, prompt: str = "Once upon a time", options: Any = SHORT, model: str = ""
     ) -> Any:
-        return self.process.stream(model or self.model, prompt, options)
+        return self.process.stream(model or self.model, prompt, options, mode="padded")
 
 
 @pytest.fixture(scope="module")
@@ -395,14 +395,14 @@ def test_errors_keep_their_class_and_sentence(watched: Watched) -> None:
     with pytest.raises(InvalidRequest, match="token"):
         watched.generate("word " * 5000)
     with pytest.raises(ModelUnavailable, match="no-such-model"):
-        watched.process.generate("no-such-model", "hello")
+        watched.process.generate("no-such-model", "hello", mode="padded")
     with pytest.raises(ModelUnavailable, match="no-such-model"):
-        watched.process.predict("no-such-model", "hello")
+        watched.process.predict("no-such-model", "hello", mode="padded")
     for prompt in ("", "word " * 5000):  # the parent refuses what the engine refuses, alike
         with pytest.raises(InvalidRequest) as from_engine:
             watched.generate(prompt)
         with pytest.raises(InvalidRequest) as from_parent:
-            watched.process.predict(watched.model, prompt, SHORT)
+            watched.process.predict(watched.model, prompt, SHORT, mode="padded")
         assert str(from_engine.value) == str(from_parent.value)
     assert watched.generate().cache is CacheOutcome.HIT
 
@@ -416,18 +416,18 @@ def test_wrong_flags_for_xla_are_told(small_gpt2: Path, monkeypatch: pytest.Monk
 
 
 def test_a_prompt_is_tokenized_in_the_caller_s_process(watched: Watched) -> None:
-    watched.process.predict(watched.model, "Once")  # reads the vocabulary
-    request = TextRequest(watched.model, "Once upon a time")
-    sent = watched.process._tokenized(request)
-    assert sent.token_ids == tuple(Tokenizer.load(Path(watched.model)).encode(request.prompt))
-    for prompt in ("", TokenIds((1, 2))):  # for the engine to check
-        assert watched.process._tokenized(TextRequest(watched.model, prompt)).token_ids == ()
+    request = TextRequest(watched.model, "Once upon a time", SHORT, mode="padded")
+    prepared = watched.process.prepare(request)
+    assert prepared.token_ids == tuple(Tokenizer.load(Path(watched.model)).encode(request.prompt))
+    assert watched.process.predict_text(prepared) == watched.process.predict_text(request)
+    result = watched.process.submit(prepared).read_all()
+    assert (result.requested_key, result.prompt_tokens) == (prepared.key, len(prepared.token_ids))
 
 
 def test_prediction_is_what_happens(watched: Watched) -> None:
     for prompt in ("Once", "Once upon a time there was a little fox who lived near the river."):
         for _ in range(2):  # a miss, then a hit
-            predicted = watched.process.predict(watched.model, prompt, BEAMS)
+            predicted = watched.process.predict(watched.model, prompt, BEAMS, mode="padded")
             result = watched.generate(prompt, BEAMS)
             assert predicted.outcome is result.cache
             assert predicted.key == result.key
@@ -444,14 +444,16 @@ def test_prompts_may_hold_any_character(watched: Watched) -> None:
 
 
 def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) -> None:
-    watched.process.predict(watched.model, "warm")
+    watched.process.predict(watched.model, "warm", mode="padded")
     del watched.statuses[:]
     options = GenerationOptions(max_new_tokens=20, num_beams=3)
     thread = threading.Thread(target=watched.generate, kwargs={"options": options})
     with watched.hold.at("compiling"):
         thread.start()
         watched.wait_for("compiling")
-        predicted = watched.process.predict(watched.model, "Once upon a time", options)
+        predicted = watched.process.predict(
+            watched.model, "Once upon a time", options, mode="padded"
+        )
         names = [info.name for info in watched.process.models()]
         watched.process.cached_functions()
     assert predicted.outcome is CacheOutcome.MISS
@@ -487,7 +489,9 @@ def test_a_child_killed_while_idle(watched: Watched, caplog: pytest.LogCaptureFi
     assert "while it was idle" in stopped.detail
     assert "while it was idle" in caplog.text
     assert watched.process.cached_functions() == watched.process.stored_keys() == []
-    assert watched.process.predict(watched.model, "hello").outcome is CacheOutcome.MISS
+    assert (
+        watched.process.predict(watched.model, "hello", mode="padded").outcome is CacheOutcome.MISS
+    )
     assert watched.generate().cache is CacheOutcome.MISS
     assert watched.process.pid != old
 
@@ -633,16 +637,22 @@ def test_page_and_engine_see_the_same_weights(tmp_path: Path) -> None:
     registry = Registry(weights="int8", activations="int8")
     process = BackendProcess(registry, default_model=None, store=tmp_path / "s", warm_up=None)
     with contextlib.closing(process):
-        result = process.generate(model, "Once upon a time", SHORT)
+        result = process.generate(model, "Once upon a time", SHORT, mode="padded")
         assert (result.rounded_bits, result.activations) == (8, "int8")
-        assert process.predict(model, "Once upon a time", SHORT).outcome is CacheOutcome.HIT
+        assert (
+            process.predict(model, "Once upon a time", SHORT, mode="padded").outcome
+            is CacheOutcome.HIT
+        )
         [info] = [info for info in process.models() if info.name == model]
         assert (info.weights, info.rounded_bits) == ("int8", 8)
     stored = BackendProcess(registry, default_model=None, store=tmp_path / "s", warm_up=None)
     with contextlib.closing(stored):
-        assert stored.predict(model, "Once upon a time", SHORT).outcome is CacheOutcome.DISK
+        assert (
+            stored.predict(model, "Once upon a time", SHORT, mode="padded").outcome
+            is CacheOutcome.DISK
+        )
     other = Registry(weights="float32")
     wide = BackendProcess(other, default_model=None, store=tmp_path / "s", warm_up=None)
     with contextlib.closing(wide):
-        predicted = wide.predict(model, "Once upon a time", SHORT)
+        predicted = wide.predict(model, "Once upon a time", SHORT, mode="padded")
         assert (predicted.outcome, predicted.expected_s) == (CacheOutcome.MISS, None)

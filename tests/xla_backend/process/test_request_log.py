@@ -1,8 +1,11 @@
 """Tests of `request_log`: a line a request, and nothing in it that a visitor wrote."""
 
+import contextlib
 import io
 import json
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +21,7 @@ from xla_backend import (
 )
 from xla_backend.interface.requests import TextRequest
 from xla_backend.process.messages import Request
-from xla_backend.process.request_log import FinishedRequest, RequestLog
+from xla_backend.process.request_log import FinishedRequest, RequestLog, Watchers
 
 SECRET = "pear-4711"
 REQUEST = Request(3, "generate", TextRequest("gpt2-stories", f"my word is {SECRET}"))
@@ -80,3 +83,25 @@ def test_lines_of_many_threads_stay_whole() -> None:
     lines = stream.getvalue().splitlines()
     assert len(lines) == 800
     assert all(json.loads(line)["cache"] == "hit" for line in lines)
+
+
+@pytest.mark.parametrize("device", ["/dev/full", "a closed pipe"])
+def test_a_log_that_cannot_be_written_stops_no_other_and_is_reported_once(
+    device: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if device == "a closed pipe":
+        reading, writing = os.pipe()
+        os.close(reading)
+        stream = os.fdopen(writing, "w")
+    else:
+        stream = Path(device).open("w")  # noqa: SIM115
+    seen: list[FinishedRequest] = []
+    watchers = Watchers({"The log": RequestLog(stream).write, "/metrics": seen.append})
+    finished = FinishedRequest(REQUEST, "result", RESULT, wall_s=2.01, ahead=2)
+    for _ in range(3):
+        watchers(finished)
+    assert seen == [finished] * 3
+    [record] = caplog.records
+    assert record.message.startswith("The log misses requests: ") and not record.exc_info
+    with contextlib.suppress(OSError):
+        stream.close()

@@ -19,14 +19,18 @@ from starlette.testclient import TestClient
 
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.samples import result, transcription
-from xla_backend import InvalidRequest, Message
+from xla_backend import InvalidRequest, Message, ModelInfo
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
+from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.serving import router
 from xla_backend.serving.ingress import ServiceHost, create_app
 from xla_backend.serving.replica import Starting
 from xla_backend.serving.replicas import Replicas
 
 CHAT = {"model": "gpt2-stories", "messages": [{"role": "user", "content": "Hello"}]}
+
+INFO = ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories.", 150, is_instruct=True)
+VOCABULARY = Vocabulary(INFO, FakeBackend().tokenizer("gpt2-stories"), None, "of its weights")
 
 
 @dataclass
@@ -49,10 +53,8 @@ class Handle:
         return self
 
     def remote(self, *arguments: Any) -> Response:
-        if self.called == "identity":
-            return Response(["of its weights"])
-        if self.called == "tokenizer":
-            return Response([FakeBackend().tokenizer("gpt2-stories")])
+        if self.called == "vocabulary":
+            return Response([VOCABULARY])
         self.sent = arguments
         of_handle = SimpleNamespace(_source=None, _run_router_in_separate_loop=True)
         made = get_request_metadata(of_handle, DynamicHandleOptions())
@@ -101,9 +103,9 @@ def test_an_answer_or_stream_is_what_a_replica_gave(client: TestClient, handle: 
     assert answer.json()["choices"][0]["message"]["content"] == result().text
     assert answer.json()["system_fingerprint"].startswith("fp_")
     assert answer.headers["x-request-id"]
-    asked, *_ = handle.sent
-    assert (asked.model, asked.prompt) == ("gpt2-stories", (Message("user", "Hello"),))
-    assert not asked.exact_key
+    prepared, *_ = handle.sent
+    assert prepared.request.prompt == (Message("user", "Hello"),)
+    assert prepared.token_ids and prepared.may_reuse
 
     answer = client.post("/v1/chat/completions", json=CHAT | {"stream": True})
     events = [line for line in answer.text.splitlines() if line]

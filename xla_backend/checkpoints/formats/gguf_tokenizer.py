@@ -14,6 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xla_backend.checkpoints.architectures.table import BY_GGUF
 from xla_backend.checkpoints.formats.gguf_file import GGUFFile
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
@@ -35,9 +36,6 @@ _AS_LLAMA3 = (
     *("llama3", "llama-v3", "llama-bpe", "smaug-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2"),
 )
 _AS_GPT2 = ("gpt-2", "olmo", "granite-docling")
-
-_NOT_STRIPPING = ("<unk>", "<s>", "<|endoftext|>")
-"""The special tokens of Phi-3 that leave what stands behind them; no file says so."""
 
 
 def has_chat_template(path: Path) -> bool:
@@ -102,8 +100,9 @@ def load(path: Path) -> PreTrainedTokenizerFast:
             if (token_id := file.optional(f"tokenizer.ggml.{name}_token_id", int)) is not None
             and 0 <= token_id < len(tokens)
         }
-        is_phi = file.value("general.architecture", str) == "phi3" and model == "llama"
-        _add_tokens(tokenizer, tokens, kinds, _NOT_STRIPPING if is_phi else tokens)
+        described = BY_GGUF.get(file.value("general.architecture", str))
+        plain = described.gguf.plain_tokens if described and described.gguf else None
+        _add_tokens(tokenizer, tokens, kinds, plain if plain and model == "llama" else tokens)
         _surround(file, tokenizer, names, starts=model != "gpt2" or pre in (*_AS_LLAMA3, "tekken"))
         with locked_transformers() as transformers:
             made = transformers.PreTrainedTokenizerFast(
@@ -232,7 +231,7 @@ def _add_tokens(
 ) -> None:
     """Marks the tokens that are found in a text before it is split.
 
-    All but the plain ones also take the spaces and line ends behind them.
+    All but the plain ones also take the spaces and line ends after them.
     """
     from tokenizers import AddedToken
 

@@ -85,10 +85,10 @@ def layer_bytes(kv_heads: int, head_size: int) -> int:
 
 def prepare() -> None:
     """Starts compiling it; see `registration.prepare`."""
-    registration.prepare(NAME, _module)
+    registration.prepare(NAME, build)
 
 
-def _module(name: str) -> ir.Module:
+def build(name: str) -> ir.Module:
     module = ir.Module(name)
     _handler(module, name, _Attention(module).unit())
     return module

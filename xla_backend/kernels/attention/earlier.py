@@ -42,10 +42,10 @@ def row_bytes(taps: int, width: int) -> int:
 
 def prepare() -> None:
     """Starts compiling it; see `registration.prepare`."""
-    registration.prepare(NAME, _module)
+    registration.prepare(NAME, build)
 
 
-def _module(name: str) -> ir.Module:
+def build(name: str) -> ir.Module:
     """XLA's handler, in one thread: a line is some kilobytes. Operands: those of `before`."""
     module = ir.Module(name)
     call = Handler(module, name)

@@ -108,11 +108,11 @@ class Heads(NamedTuple):
 
 def prepare() -> None:
     """Starts compiling both; see `registration.prepare`."""
-    registration.prepare(NAME, _module)
-    registration.prepare(STEP, _step_module)
+    registration.prepare(NAME, build)
+    registration.prepare(STEP, build_step)
 
 
-def _module(name: str) -> ir.Module:
+def build(name: str) -> ir.Module:
     module = ir.Module(name)
     _handler(module, name, _unit(module))
     return module
@@ -309,7 +309,7 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     call.close()
 
 
-def _step_module(name: str) -> ir.Module:
+def build_step(name: str) -> ir.Module:
     """Operands: those of `step`; sizes, and the numbers of a state."""
     module = ir.Module(name)
     unit = _step_unit(module)

@@ -67,7 +67,7 @@ NAN_BYTE = ir.Constant(WORD, 0xFF)
 """Four of them are a NaN in float32: `memset` fills unused rows with it."""
 
 _ROUNDED = 8
-"""QuantizedRows that one thread rounds to integers at a time."""
+"""Rows that one thread rounds to integers at a time."""
 
 _JOB = Job("rows_at tiles_at out_at rows used depth tiles quantized_at quantizing")
 _COLUMNS_JOB = Job("places_at tiles_at out_at depth")
@@ -86,17 +86,17 @@ def columns_name_of(number_format: str) -> str:
 def prepare(number_format: str, *, in_eight_bits: bool = False, is_split: bool = False) -> None:
     """Starts compiling a product and the columns of its format; see `registration.prepare`."""
     name = name_of(number_format, in_eight_bits=in_eight_bits, is_split=is_split)
-    module = functools.partial(_module, number_format, in_eight_bits, is_split)
+    module = functools.partial(build, number_format, in_eight_bits, is_split)
     registration.prepare(name, module)
     if not is_split:
         registration.prepare(
-            columns_name_of(number_format), functools.partial(_columns, number_format)
+            columns_name_of(number_format), functools.partial(build_columns, number_format)
         )
 
 
-def _module(number_format: str, in_eight_bits: bool, is_split: bool, name: str) -> ir.Module:
+def build(number_format: str, in_eight_bits: bool, is_split: bool, name: str) -> ir.Module:
     module = ir.Module(name)
-    integers = _integers(number_format, in_eight_bits)
+    integers = quantized_rows(number_format, in_eight_bits)
     if integers is None:
         unit = _unit(module, number_format)
     else:
@@ -105,7 +105,7 @@ def _module(number_format: str, in_eight_bits: bool, is_split: bool, name: str) 
     return module
 
 
-def _integers(number_format: str, in_eight_bits: bool) -> QuantizedRows | None:
+def quantized_rows(number_format: str, in_eight_bits: bool) -> QuantizedRows | None:
     """What rows are rounded to; None for products of float32."""
     if number_format not in FORMATS or not (in_eight_bits or activations.has_dot()):
         return None
@@ -313,7 +313,7 @@ def _handler(
     call.close()
 
 
-def _columns(number_format: str, name: str) -> ir.Module:
+def build_columns(number_format: str, name: str) -> ir.Module:
     """XLA's handler for columns. Operands: places, int32, and tiles; result `[places, in]`."""
     module = ir.Module(name)
     read = micro_kernel.column(module, number_format)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from transformers import PretrainedConfig
 
-from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.model.families.blocks import WeightReader
 from xla_backend.model.families.decoder_only import DecoderOnly
 from xla_backend.model.families.encoder_decoder import EncoderDecoder
@@ -22,7 +22,7 @@ _BUILDERS: dict[str, Callable[..., Model]] = {
     "opt": DecoderOnly.from_checkpoint,
     "t5": EncoderDecoder.from_checkpoint,
     "whisper": Speech.from_checkpoint,
-    **dict.fromkeys(rotary_form.MODEL_TYPES, Rotary.from_checkpoint),
+    **dict.fromkeys(DECODERS, Rotary.from_checkpoint),
 }
 
 

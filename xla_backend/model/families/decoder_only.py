@@ -16,7 +16,7 @@ import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
 from xla_backend.kernels.attention.attention import layer_bytes
-from xla_backend.kernels.graph.kv_operations import attend, in_blocks, only_tokens
+from xla_backend.kernels.graph.kv_operations import in_blocks, only_tokens
 from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
@@ -28,10 +28,10 @@ from xla_backend.model.families.blocks import (
     Repeated,
     WeightReader,
 )
-from xla_backend.model.families.model import Prefilled
+from xla_backend.model.families.model import Memory, Prefilled
 
 
-class Layer(NamedTuple):
+class PlainLayer(NamedTuple):
     """One block: causal self-attention and a feed-forward network."""
 
     attention_norm: Norm
@@ -43,7 +43,7 @@ class Layer(NamedTuple):
     score_scale: float
 
 
-class Context(NamedTuple):
+class PromptContext(NamedTuple):
     """What a step needs from the prompts.
 
     Attributes:
@@ -100,7 +100,7 @@ class PaddedPrompt:
 
     def prefilled_structure(self) -> Prefilled:
         """See `Model.prefilled_structure`."""
-        return Prefilled(0, 0, Context(0, 0, [KeysValues(0, 0) for _ in self.layers]))
+        return Prefilled(0, 0, PromptContext(0, 0, [KeysValues(0, 0) for _ in self.layers]))
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class DecoderOnly(PaddedPrompt):
         head: `[E_in, V]`.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[PlainLayer, ...]
     heads: int
     embedding: Matrix
     positions: tf.Variable
@@ -151,7 +151,7 @@ class DecoderOnly(PaddedPrompt):
         x = only_tokens(self._embed(token_ids, tf.maximum(positions, 0)), positions[:, None])
 
         def block(
-            layer: Layer, x: tf.Tensor, padding: tf.Tensor, only_last_position: bool = False
+            layer: PlainLayer, x: tf.Tensor, padding: tf.Tensor, only_last_position: bool = False
         ) -> tuple[tf.Tensor, KeysValues]:
             mask = CausalMask(padding)
 
@@ -177,7 +177,7 @@ class DecoderOnly(PaddedPrompt):
         return Prefilled(
             logits=self.logits(x),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
-            context=Context(padding[None], (length - padding)[None], prompt),
+            context=PromptContext(padding[None], (length - padding)[None], prompt),
         )
 
     @property
@@ -191,15 +191,21 @@ class DecoderOnly(PaddedPrompt):
         """See `PooledModel.row_bytes`."""
         return 0
 
-    def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+    def run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
 
         def block(
-            layer: Layer, x: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor, of_layer: tf.Tensor
+            layer: PlainLayer,
+            x: tf.Tensor,
+            places: tf.Tensor,
+            memory: Memory,
+            of_layer: tf.Tensor,
         ) -> tf.Tensor:
             def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
-                operands = (q, *kv, places, blocks, of_layer)
-                attended = attend(*operands, heads=self.heads, kv_heads=self.heads, score_cap=None)
+                operands = (q, *kv, places, of_layer)
+                attended = memory.attend(
+                    *operands, heads=self.heads, kv_heads=self.heads, score_cap=None
+                )
                 return attended, kv
 
             return self._block(layer, x, attention)[0]
@@ -207,14 +213,14 @@ class DecoderOnly(PaddedPrompt):
         each = Repeated(block)
         x = only_tokens(self._embed(token_ids, tf.maximum(places[:, 1], 0)), places)
         for layer, of_layer in zip(self.layers, in_blocks(self.layer_bytes), strict=True):
-            x = each(layer, x, places, blocks, of_layer)
+            x = each(layer, x, places, memory, of_layer)
         return x
 
     def step(
         self,
         token_ids: tf.Tensor,
         index: tf.Tensor,
-        context: Context,
+        context: PromptContext,
         kv_cache: list[KeysValues],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
@@ -227,7 +233,7 @@ class DecoderOnly(PaddedPrompt):
         kv_cache_bias = blocks.for_each_head(kv_cache_bias, self.heads)
 
         def block(
-            layer: Layer,
+            layer: PlainLayer,
             x: tf.Tensor,
             prompt: KeysValues,
             prompt_bias: tf.Tensor,
@@ -266,7 +272,7 @@ class DecoderOnly(PaddedPrompt):
 
     def _block(
         self,
-        layer: Layer,
+        layer: PlainLayer,
         x: tf.Tensor,
         attention: Callable[[tf.Tensor, KeysValues], tuple[tf.Tensor, KeysValues]],
         only: tf.Tensor | None = None,
@@ -301,12 +307,12 @@ def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
             config.layer_norm_epsilon,
         )
 
-    def layer(i: int) -> Layer:
+    def layer(i: int) -> PlainLayer:
         at = f"transformer.h.{i}"
         scale = (config.n_embd // config.n_head) ** -0.5 if config.scale_attn_weights else 1.0
         if config.scale_attn_by_inverse_layer_idx:
             scale /= i + 1
-        return Layer(
+        return PlainLayer(
             attention_norm=norm(f"{at}.ln_1"),
             qkv=read.conv1d(f"{at}.attn.c_attn"),
             attention_out=read.conv1d(f"{at}.attn.c_proj"),
@@ -340,9 +346,9 @@ def _from_opt(config: OPTConfig, read: WeightReader) -> DecoderOnly:
     def norm(name: str) -> Norm:
         return Norm(read.variable(f"{name}.weight"), read.variable(f"{name}.bias"), 1e-5)
 
-    def layer(i: int) -> Layer:
+    def layer(i: int) -> PlainLayer:
         attention = f"{at}.layers.{i}.self_attn"
-        return Layer(
+        return PlainLayer(
             attention_norm=norm(f"{attention}_layer_norm"),
             qkv=read.linears([f"{attention}.{x}_proj" for x in "qkv"]),
             attention_out=read.linears([f"{attention}.out_proj"]),

@@ -22,11 +22,11 @@ from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import MASKED, FeedForward, KeysValues, Norm, WeightReader
 from xla_backend.model.families.model import Prefilled
 from xla_backend.model.families.stacks import (
-    Context,
     DecoderLayer,
     DecoderStack,
     EncoderLayer,
     EncoderStack,
+    StackContext,
 )
 
 
@@ -129,7 +129,7 @@ class EncoderDecoder:
         self,
         token_ids: tf.Tensor,
         index: tf.Tensor,
-        context: Context,
+        context: StackContext,
         kv_cache: list[KeysValues],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.architectures.forms import ExpertsForm
 from xla_backend.kernels.graph.matrix import Matrices
 from xla_backend.model.families.blocks import FeedForward, Linear
 
@@ -37,7 +37,7 @@ class Experts(NamedTuple):
     up: Matrices
     down: Matrices
     biases: tuple[tf.Variable, ...] | None
-    form: rotary_form.Experts
+    form: ExpertsForm
     favoured: tf.Variable | None
     activation: Callable[[tf.Tensor], tf.Tensor]
     shared: FeedForward | None

@@ -1,6 +1,6 @@
 """Decoders with rotary positions, Llama and later ones; see docs/architectures.md.
 
-Knows the forward pass of the models that `checkpoints.rotary_form` describes: a padded prompt at
+Knows the forward pass of the models that `checkpoints.architectures` describes: a padded prompt at
 once (`prefill`), then token by token (`step`); or any tokens over blocks of KV memory (`run`). Must
 not know which architecture it is, how a layer mixes positions (`mixers`), nor how tokens are
 selected.
@@ -16,8 +16,19 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from transformers import PretrainedConfig
 
-from xla_backend.checkpoints import rotary_form
-from xla_backend.checkpoints.rotary_form import Positions, RotaryForm
+from xla_backend.checkpoints.architectures import tensors
+from xla_backend.checkpoints.architectures.forms import (
+    ConvolutionForm,
+    DecoderForm,
+    ExpertsForm,
+    FeedForwardForm,
+    LayerForm,
+    MixerForm,
+    ParallelForm,
+    Positions,
+    StateForm,
+)
+from xla_backend.checkpoints.architectures.table import describe
 from xla_backend.kernels.attention.recurrence import Heads
 from xla_backend.kernels.graph.kv_operations import in_blocks, only_tokens
 from xla_backend.kernels.graph.matrix import Matrix
@@ -31,7 +42,7 @@ from xla_backend.model.families.blocks import (
     Repeated,
     WeightReader,
 )
-from xla_backend.model.families.decoder_only import Context, PaddedPrompt
+from xla_backend.model.families.decoder_only import PaddedPrompt, PromptContext
 from xla_backend.model.families.experts import Experts
 from xla_backend.model.families.mixers import (
     Attention,
@@ -44,7 +55,7 @@ from xla_backend.model.families.mixers import (
     State,
     Taps,
 )
-from xla_backend.model.families.model import Prefilled
+from xla_backend.model.families.model import Memory, Prefilled
 
 
 class LayerInputs(NamedTuple):
@@ -93,7 +104,7 @@ class Rotary(PaddedPrompt):
         head: `[E, V]`.
     """
 
-    form: RotaryForm
+    form: DecoderForm
     layers: tuple[Layer, ...]
     embedding: Matrix
     layer_embeddings: LayerEmbeddings | None
@@ -108,13 +119,13 @@ class Rotary(PaddedPrompt):
         Raises:
             ModelUnavailable: a weight is missing, or the configuration asks for what is not here.
         """
-        form = rotary_form.describe(config)
+        form = describe(config)
         activation = scaled = blocks.activation(form.activation)
         if form.activation_scales != (1.0, 1.0):
-            before, behind = form.activation_scales
+            before, after = form.activation_scales
 
             def scaled(x: tf.Tensor) -> tf.Tensor:
-                return activation(x * before) * behind
+                return activation(x * before) * after
 
         def norm(name: str) -> Norm:
             return Norm(read.variable(f"{name}.weight", form.norm_offset), None, form.epsilon)
@@ -123,17 +134,17 @@ class Rotary(PaddedPrompt):
             bias = read.variable(f"{at}.bias") if has_bias else None
             return Taps(read.transposed(f"{at}.weight"), bias, in_state)
 
-        def mixer(at: str, of: rotary_form.AnyMixer) -> Any:
-            if isinstance(of, rotary_form.Parallel):
+        def mixer(at: str, of: MixerForm) -> Any:
+            if isinstance(of, ParallelForm):
                 return Parallel(mixer(at, of.attention), mixer(at, of.state), of.scales)
-            if isinstance(of, rotary_form.Convolution):
+            if isinstance(of, ConvolutionForm):
                 return Convolution(
                     into=read.linears([f"{at}.conv.in_proj"]),
                     taps=taps(f"{at}.conv.conv", of.has_bias, in_state=False),
                     out=read.linears([f"{at}.conv.out_proj"]),
                 )
-            if isinstance(of, rotary_form.State):
-                at = f"{at}.{rotary_form.STATES[of.rule]}"
+            if isinstance(of, StateForm):
+                at = f"{at}.{tensors.STATES[of.rule]}"
                 decays, step_bias = read.exponential(f"{at}.A_log"), read.variable(f"{at}.dt_bias")
                 rule: DeltaRule | Mamba
                 if of.rule == "delta":
@@ -151,6 +162,7 @@ class Rotary(PaddedPrompt):
                     rule=rule,
                     out=read.linears([f"{at}.out_proj"]),
                     heads=Heads(of.heads, of.key_heads, of.keys, of.values, of.alternate),
+                    by_values=read.kernels.states,
                 )
             at, shares = f"{at}.self_attn", of.source is not None
             parts = "qkvg"[: 1 if shares else 4 if form.gates else 3]
@@ -171,10 +183,8 @@ class Rotary(PaddedPrompt):
                 score_cap=form.score_cap,
             )
 
-        def feed_forward(
-            at: str, of: rotary_form.Gated | rotary_form.Experts
-        ) -> FeedForward | Experts:
-            if isinstance(of, rotary_form.Experts):
+        def feed_forward(at: str, of: FeedForwardForm) -> FeedForward | Experts:
+            if isinstance(of, ExpertsForm):
                 names = [
                     [f"{at}.experts.{number}.{x}_proj" for number in range(of.count)]
                     for x in ("gate", "up", "down")
@@ -207,9 +217,9 @@ class Rotary(PaddedPrompt):
                 scale=read.variable(f"{at}.layer_scale.weight"),
             )
 
-        def layer(at: str, of: rotary_form.LayerForm) -> Layer:
+        def layer(at: str, of: LayerForm) -> Layer:
             before, after, before_inner, after_inner = (
-                norm(f"{at}.{name}") if name else None for name in rotary_form.norms(form)
+                norm(f"{at}.{name}") if name else None for name in tensors.norms(form)
             )
             return Layer(
                 mixer_norm=before,
@@ -289,12 +299,14 @@ class Rotary(PaddedPrompt):
         return Prefilled(
             logits=self.logits(x),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
-            context=Context(padding[None], (length - padding)[None], prompt),
+            context=PromptContext(padding[None], (length - padding)[None], prompt),
         )
 
     def prefilled_structure(self) -> Prefilled:
         """See `Model.prefilled_structure`."""
-        return Prefilled(0, 0, Context(0, 0, [layer.mixer.structure for layer in self.layers]))
+        return Prefilled(
+            0, 0, PromptContext(0, 0, [layer.mixer.structure for layer in self.layers])
+        )
 
     @property
     def layer_bytes(self) -> list[int]:
@@ -306,7 +318,7 @@ class Rotary(PaddedPrompt):
         """See `PooledModel.row_bytes`."""
         return sum(layer.mixer.row_bytes for layer in self.layers)
 
-    def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+    def run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
         rotations = self._rotations(tf.maximum(places[:, 1], 0))
 
@@ -315,13 +327,13 @@ class Rotary(PaddedPrompt):
             x: tf.Tensor,
             rotation: Rotation | None,
             places: tf.Tensor,
-            blocks: tf.Tensor,
+            memory: Memory,
             of_layer: tf.Tensor,
             source: Any,
             own: tf.Tensor | None,
         ) -> tuple[tf.Tensor, Any]:
             mixed, added = layer.mixer.run(
-                _normed(layer, x), rotation, places, blocks, of_layer, source
+                _normed(layer, x), rotation, places, memory, of_layer, source
             )
             return self._finish(layer, x, mixed, own), added
 
@@ -340,7 +352,7 @@ class Rotary(PaddedPrompt):
             if layer.mixer.row_bytes:
                 state = in_state[number]
                 place = (place, state) if layer.mixer.block_bytes else state
-            x, added = each(layer, x, rotation, places, blocks, place, source, own)
+            x, added = each(layer, x, rotation, places, memory, place, source, own)
             all_added.append(added)
         return x
 
@@ -348,7 +360,7 @@ class Rotary(PaddedPrompt):
         self,
         token_ids: tf.Tensor,
         index: tf.Tensor,
-        context: Context,
+        context: PromptContext,
         kv_cache: list[Any],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[Any]]:
@@ -459,7 +471,7 @@ class Rotary(PaddedPrompt):
         return blocks.soft_cap(logits, self.form.logit_cap)
 
 
-def _source(form: rotary_form.LayerForm, of_layers: list[Any]) -> Any:
+def _source(form: LayerForm, of_layers: list[Any]) -> Any:
     """The state of the layer whose keys and values this one shares, or `()`."""
     return () if form.mixer.source is None else of_layers[form.mixer.source]
 

@@ -31,11 +31,11 @@ from xla_backend.model.families.blocks import (
 )
 from xla_backend.model.families.model import Prefilled
 from xla_backend.model.families.stacks import (
-    Context,
     DecoderLayer,
     DecoderStack,
     EncoderLayer,
     EncoderStack,
+    StackContext,
 )
 
 
@@ -46,7 +46,7 @@ class SpeechContext(NamedTuple):
         language_logits: `[B, V]`, after the start token alone.
     """
 
-    stack: Context
+    stack: StackContext
     language_logits: tf.Tensor
 
 

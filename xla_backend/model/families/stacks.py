@@ -41,7 +41,7 @@ class DecoderLayer(NamedTuple):
     feed_forward: FeedForward
 
 
-class Context(NamedTuple):
+class StackContext(NamedTuple):
     """What a step needs from the prompts.
 
     Attributes:
@@ -98,7 +98,7 @@ class DecoderStack:
 
     def prefill(
         self, x: tf.Tensor, bias: tf.Tensor | float, encoded: tf.Tensor, cross_bias: tf.Tensor
-    ) -> tuple[tf.Tensor, Context]:
+    ) -> tuple[tf.Tensor, StackContext]:
         """Runs the decoder prompt.
 
         Args:
@@ -130,7 +130,7 @@ class DecoderStack:
             return x + layer.feed_forward(layer.feed_forward_norm(x)), prompt, cross
 
         each = Repeated(block)
-        context = Context(cross_bias, [], [])
+        context = StackContext(cross_bias, [], [])
         for layer in self.layers:
             x, prompt, cross = each(layer, x, bias, encoded, cross_bias)
             context.prompt.append(prompt)
@@ -140,7 +140,7 @@ class DecoderStack:
     def step(
         self,
         x: tf.Tensor,
-        context: Context,
+        context: StackContext,
         kv_cache: list[KeysValues],
         prompt_bias: tf.Tensor | float,
         kv_cache_bias: tf.Tensor,
@@ -195,10 +195,10 @@ class DecoderStack:
             all_current.append(current)
         return self.final_norm(blocks.batch_first(x, batch_size)), all_current
 
-    def context_structure(self) -> Context:
-        """A nest of the same structure as a `Context`, with any leaves."""
+    def context_structure(self) -> StackContext:
+        """A nest of the same structure as a `StackContext`, with any leaves."""
         leaves = [KeysValues(0, 0) for _ in self.layers]
-        return Context(0, leaves, list(leaves))
+        return StackContext(0, leaves, list(leaves))
 
     def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""

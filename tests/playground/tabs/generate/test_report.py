@@ -16,7 +16,7 @@ from playground.tabs.generate.report import (
     waiting_report,
 )
 from playground.tabs.generate.token_view import token_view
-from playground.ui.families import ANSWERING
+from playground.ui.wording import ANSWERING
 from tests.playground.reader import is_text, words
 from tests.playground.samples import INJECTIONS, KEY, miss, result
 from xla_backend import (
@@ -35,19 +35,22 @@ HIT = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.1)
 
 
 def test_a_cached_call_says_how_many_times_faster_it_was_than_what() -> None:
-    # The first call took 3.2 s, this one ran for 0.1 s.
+    # Making the function took 3 s, the first token took this call 20 ms.
     text = words(report(Shown("Once", result())))
     assert text.startswith("HIT ")
-    assert "32× faster than the first call of this shape, compiled 2025-11-24 16:00 UTC" in text
+    assert (
+        "151× faster to the first token than the first call of this shape, compiled 2025-11-24"
+        in text
+    )
     assert "End to end 102 ms" in text
     assert "Decode tokens/s 25" in text
-    assert "Tokens a pass" not in text, "no drafts were asked for"
-    assert "Tokens a pass 2.0" in words(report(Shown("Once", result(passes=1))))
+    assert "Tokens per pass" not in text, "no drafts were asked for"
+    assert "Tokens per pass (drafts accepted) 2.0" in words(report(Shown("Once", result(passes=1))))
     assert "TTFT 22 ms TPOT 40 ms" in text
 
     restored = FirstCall(CacheOutcome.DISK, trace_s=0.1, compile_s=0.1, run_s=0.1, made_at=1.0)
     text = words(report(Shown("Once", result(first_call=restored))))
-    assert "3.0× faster than restoring this shape from disk" in text
+    assert "11× faster to the first token than restoring this shape from disk" in text
 
 
 def test_a_first_call_says_what_making_the_function_took() -> None:
@@ -70,7 +73,7 @@ def test_a_first_call_says_what_making_the_function_took() -> None:
     text = words(markup)
     assert "3.00 s of this went into restoring the function" in text
     assert "Restore graph 1.00 s Restore code 2.00 s" in text
-    assert "First call 3.20 s" in text
+    assert "First call 3.10 s Restored 3.10 s" in text
     assert "Compile" not in markup.replace("The compiled shape", "")
 
 
@@ -182,7 +185,7 @@ def test_the_box_explains_itself_and_says_that_it_is_being_written() -> None:
     assert "The first time a shape is used, XLA must compile it." in words(empty_report())
     assert "The text appears here" in words(empty_story())
     assert 'href="?tab=runs"' in empty_story(), "after a reload, earlier texts are found from here"
-    markup = story("summarize: a <b>", "A fox.", family=ANSWERING)
+    markup = story("summarize: a <b>", "A fox.", wording=ANSWERING)
     assert words(markup) == "Input text summarize: a &lt;b&gt; Answer A fox."
     assert words(story("Once", "upon")) == "Once upon"
 
@@ -194,7 +197,7 @@ def test_from_the_click_on_it_says_what_is_awaited_and_for_how_long() -> None:
     assert 'data-spent="3.4"' in page
     assert 'data-expected="7.10"' in page, "a bar for compiling, which fills in that time"
     waits = waiting_report(missing, ahead=1)
-    assert words(waits).startswith("WAITS Queued: 1 request ahead")
+    assert words(waits).startswith("QUEUED Queued: 1 request ahead")
     assert "data-expected" not in waits, "nothing is made yet"
     assert "data-expected" not in waiting_report(HIT, ahead=0)
     assert "Work expected" not in words(waiting_report(None, ahead=0))
@@ -209,7 +212,7 @@ def test_from_the_click_on_it_says_what_is_awaited_and_for_how_long() -> None:
 def test_waiting_for_others_is_told_apart_from_work() -> None:
     timing = replace(result().timing, queue_s=3.5, total_s=3.5 + result().timing.total_s)
     page = words(report(Shown("Once", result(timing=timing))))
-    assert "This call only had to run. Work 102 ms Waited 3.50 s TPOT 40 ms" in page
+    assert "This call only had to run. Work 102 ms Waited 3.50 s TTFT 3.52 s TPOT 40 ms" in page
     assert "End to end 3.60 s and TTFT 3.52 s include 3.50 s in the queue." in page
     # Waiting between chunks of the text is none of the first token's.
     spans = (Span("prefill", 0.0, 0.02, tokens=1), Span("queue", 0.02, 3.5))
@@ -218,7 +221,7 @@ def test_waiting_for_others_is_told_apart_from_work() -> None:
     assert "Waited 3.50 s TTFT 3.52 s TPOT 40 ms" in later
     both = (Span("queue", 0.0, 1.5), Span("prefill", 1.5, 0.02, tokens=1), Span("queue", 1.52, 2.0))
     twice = words(report(Shown("Once", result(timing=timing, spans=both))))
-    assert "Waited 3.50 s TPOT 40 ms" in twice
+    assert "Waited 3.50 s TTFT 3.52 s TPOT 40 ms" in twice
     assert "TTFT 3.52 s includes 1.50 s in the queue." in twice
     at_once = words(report(Shown("Once", result(timing=replace(timing, queue_s=0.02)))))
     assert "Waited" not in at_once
@@ -231,7 +234,7 @@ def test_a_result_says_whose_it_is_and_how_it_was_to_be_given() -> None:
     markup = origin(Shown("Once", answer, ended_s=3661.0))
     text = words(markup)
     assert "/folders" not in text
-    assert "New tokens 8" in text
+    assert "Limit 8, written 3" in text
     assert "Seed 123456" in text
     assert text.endswith("01:01:01 UTC")
     assert "<b>" not in markup

@@ -14,7 +14,7 @@ from playground.tabs.generate.token_view import (
     token_view,
     visible,
 )
-from playground.ui.families import ANSWERING
+from playground.ui.wording import ANSWERING
 from tests.playground.reader import is_text
 from tests.playground.samples import INJECTIONS, result
 from xla_backend import CacheKey, Token, TopLogprob

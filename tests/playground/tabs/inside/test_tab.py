@@ -27,9 +27,11 @@ from xla_backend.inspection.passes import Pass
 WORD = "16x1x32"
 
 
-def kernel(name: str, layer: int | None, part: str, flops: int, moved: int) -> KernelInside:
+def kernel(
+    name: str, layer: int | None, part: str, flops: int, moved: int, opcode: str = "fusion"
+) -> KernelInside:
     line = "model/families/blocks.py:145 _project_one"
-    return KernelInside(name, "fusion", layer, part, line, (), 2, 1, flops, 0, moved)
+    return KernelInside(name, opcode, layer, part, line, (), 2, 1, flops, 0, moved)
 
 
 def function(*kernels: KernelInside) -> FunctionInside:
@@ -44,7 +46,7 @@ INSIDE = function(
     kernel("gather", None, "embedding", 0, 1_000),
     kernel("dot.1", 0, "attention", 2_000_000, 4_000_000),
     kernel("<i>dot.2</i>", 1, "feed-forward", 4_000_000, 8_000_000),
-    kernel("dot.3", None, "head", 1_000_000, 2_000_000),
+    kernel("dot.3", None, "head", 1_000_000, 2_000_000, opcode="matmul_Q4_K"),
 )
 MEASURED = Measurement(
     token_s=0.001,
@@ -93,6 +95,9 @@ class FakeInspector:
 
     def texts(self, model: str, identity: str, key: CacheKey) -> list[Path]:
         return []
+
+    def assembly(self, kernel: str) -> str:
+        return f"of {kernel}: vpdpbusd"
 
     def made_passes(self, identity: str, key: CacheKey) -> list[Pass]:
         return self._passes
@@ -166,6 +171,16 @@ def test_equal_layers_are_one_and_what_wastes_time_comes_first() -> None:
     assert "Layers 0 to 2" in shown
     assert "3 × 2 kernels" in shown
     assert re.findall(r'signature" translate="no">(\w+)', shown)[:6:2] == ["norm", "dot", "head"]
+
+
+def test_a_kernel_of_our_own_leads_to_its_machine_code(visitor: Visitor) -> None:
+    visitor.press("inside_look")
+    shown = visitor.reads("inside_report")
+    address = re.search(r'href="(inside/text\?file=[^"]*)"[^>]*>dot.3<', shown)
+    assert address is not None
+    with api_page(inspector=cast(Inspector, INSPECTOR)) as page:
+        answer = httpx.get(f"{page.url}/{address[1]}")
+    assert (answer.status_code, answer.text) == (200, "of matmul_Q4_K: vpdpbusd")
 
 
 def test_the_report_is_saved_as_a_file_that_needs_no_other(visitor: Visitor) -> None:

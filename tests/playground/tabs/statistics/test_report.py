@@ -18,7 +18,7 @@ def test_functions_show_their_first_calls_and_later_ones_on_one_scale() -> None:
     assert "Nothing to count yet" in visitor_statistics([])
 
     text = words(engine_statistics([entry()], {"gpt2-stories": {KEY: KeyHistory(times=4)}}))
-    assert "gpt2-stories 16 · 1 · 32 · asked for 4 times" in text
+    assert "gpt2-stories 16 · 1 · 32 · first call and 3 later ones" in text
     assert "First call, compiled 3.20 s" in text
     assert "Cached 100 ms median of 3" in text
 

@@ -300,7 +300,7 @@ def test_a_product_that_xla_refused_is_tried_anew(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(matmul, "READING", "columns_of_another_")
     taken = "product_of_another_Q8_0"
     # XLA takes a name once.
-    module = matmul._module("Q8_0", False, False, taken)  # noqa: SLF001
+    module = matmul.build("Q8_0", False, False, taken)
     ffi.register("product_of_another_float32", machine_code.address(module, taken))
     own, numbers = weights("float32", 600, 544)
     with pytest.raises(RuntimeError, match="XLA refuses product_of_another_float32"):

@@ -5,16 +5,25 @@ Knows OpenAI's fields for it. Must not know how it is run.
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import UploadFile
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
 
 from xla_backend.interface.options import (
     MAX_NEW_TOKENS,
@@ -25,10 +34,10 @@ from xla_backend.interface.options import (
 from xla_backend.interface.results import Transcription
 from xla_backend.openai_api.answers import AudioUsage, Segment, Transcript, timings
 from xla_backend.openai_api.errors import NotSupported
+from xla_backend.openai_api.fields import MOST_LISTED
 
 _UNSUPPORTED = {
     "stream": "Transcriptions are not streamed: leave stream out.",
-    "prompt": "A prompt is not supported for recordings: leave it out.",
     "chunking_strategy": "Recordings are cut into windows: leave chunking_strategy out.",
     "include[]": "logprobs of recordings are not supported: leave include out.",
 }
@@ -54,11 +63,13 @@ class TranscriptionForm(BaseModel):
         1, description="of this engine: beams searched"
     )
 
-    @model_validator(mode="before")
+    _ignored: list[str] = PrivateAttr(default_factory=list)
+
+    @model_validator(mode="wrap")
     @classmethod
-    def _refuse(cls, values: Any) -> Any:
+    def _read(cls, values: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(values, dict):
-            return values
+            return read(values)
         for name, sentence in _UNSUPPORTED.items():
             if values.get(name) not in (None, "", "false", "False", "auto"):
                 raise NotSupported(name, sentence)
@@ -70,7 +81,14 @@ class TranscriptionForm(BaseModel):
             raise NotSupported(
                 "timestamp_granularities", "Words have no times here: ask only for segment."
             )
-        return values
+        form = read(values)
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        form._ignored += [
+            name[:60]
+            for name, value in values.items()
+            if name not in known and name not in _UNSUPPORTED and value
+        ]
+        return form
 
     def options(self) -> GenerationOptions:
         """The options for the engine.
@@ -111,13 +129,32 @@ class TranscriptionForm(BaseModel):
         )
         if self.response_format == "verbose_json":
             transcript.task = "transcribe"
-            transcript.language = result.language
+            # Whisper's models for one language have no name for it, and are for English.
+            transcript.language = result.language or "en"
             transcript.duration = result.audio_s
-            transcript.segments = [
-                Segment(id=place, start=each.start_s, end=each.end_s, text=each.text)
-                for place, each in enumerate(result.segments)
-            ]
+            transcript.segments = list(_segments(result))
+        if self._ignored:
+            transcript.ignored_fields = self._ignored[:MOST_LISTED]
         return transcript
+
+
+def _segments(result: Transcription) -> Iterator[Segment]:
+    ids = itertools.count()
+    for window in result.windows:
+        text = window.text.encode()
+        for each in window.segments:
+            yield Segment(
+                id=next(ids),
+                seek=round(window.start_s * 100),
+                start=each.start_s,
+                end=each.end_s,
+                text=each.text,
+                tokens=list(each.token_ids),
+                temperature=window.temperature,
+                avg_logprob=window.mean_logprob,
+                compression_ratio=len(text) / len(zlib.compress(text)),
+                no_speech_prob=window.no_speech,
+            )
 
 
 def _clock(seconds: float, mark: str) -> str:
@@ -128,9 +165,11 @@ def _clock(seconds: float, mark: str) -> str:
 
 @contextmanager
 def saved(upload: UploadFile) -> Iterator[str]:
-    """Writes the upload to a temporary file for the engine's process; yields its path."""
-    suffix = re.sub(r"[^\w.]", "", Path(upload.filename or "").suffix)[:10]
-    with tempfile.NamedTemporaryFile(suffix=suffix) as file:
-        shutil.copyfileobj(upload.file, file)
-        file.flush()
-        yield file.name
+    """Writes the upload to a temporary file for the engine's process; yields its path, which has
+    the upload's name for errors."""
+    name = re.sub(r"[^\w. -]", "_", Path(upload.filename or "").name)[-60:].strip(". ")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name or "recording")
+        with path.open("wb") as file:
+            shutil.copyfileobj(upload.file, file)
+        yield str(path)

@@ -18,14 +18,18 @@ from pydantic import ConfigDict, Field
 from xla_backend.grammar.tool_calls import CallPart, Thought
 from xla_backend.interface.prompt import Message
 from xla_backend.interface.results import GenerationResult, Token
-from xla_backend.openai_api.answers import chat_logprobs, timings, usage, written
+from xla_backend.openai_api.answers import chat_logprobs, progress, timings, usage, written
 from xla_backend.openai_api.errors import NotSupported
-from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Fields, Tokens
+from xla_backend.openai_api.fields import Fields
+from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Tokens
 from xla_backend.openai_api.writers import Facts, Writer, event
 
 MAX_STORED = 1000
 """Bound on the stored answers, of all callers together."""
 MAX_STORED_CHARACTERS = 2**24
+_CALLS = ("function_call", "custom_tool_call")
+_RESULTS = ("function_call_output", "custom_tool_call_output")
+_ITEMS = ("message", *_CALLS, *_RESULTS, "reasoning")
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -55,40 +59,35 @@ class ResponseRequest(Fields):
             ]
 
     def messages(self) -> list[dict[str, Any]]:
-        """The input's messages in the form of chats.
-
-        Raises:
-            NotSupported: an item is not a message.
-        """
+        """The input's messages in the form of chats."""
         if isinstance(self.input, str):
             return [{"role": "user", "content": self.input}]
         messages: list[dict[str, Any]] = []
         for item in self.input:
             kind, last = item.get("type", "message"), messages[-1] if messages else {}
+            if kind not in _ITEMS:  # of another model, such as a search
+                item = {"role": "assistant", "content": [item]}
+                kind = "message"
             if kind == "message":
                 message = {"role": item.get("role"), "content": item.get("content")}
                 if message["role"] == last.get("role") == "assistant" and last["content"] is None:
                     last |= message  # behind its thoughts
                 else:
                     messages.append(message)
-            elif kind == "function_call":
+            elif kind in _CALLS:
                 call = {"id": item.get("call_id"), "function": item}
                 if last.get("role") != "assistant":
                     messages.append({"role": "assistant", "content": ""})
                 messages[-1].setdefault("tool_calls", []).append(call)
-            elif kind == "function_call_output":
+            elif kind in _RESULTS:
                 told = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
                 messages.append({"role": "tool", **told})
-            elif kind == "reasoning":
+            else:
                 content = item.get("content")
                 parts = content if isinstance(content, list) else []
                 texts = [str(part["text"]) for part in parts if "text" in part]
                 thought = {"reasoning_content": "\n".join(texts)}
                 messages.append({"role": "assistant", "content": None, **thought})
-            else:
-                raise NotSupported(
-                    "input", f"Items of the type {str(kind)[:40]!r} are not supported."
-                )
         return messages
 
     def chat(self, before: Sequence[Message] = ()) -> ChatRequest:
@@ -141,11 +140,13 @@ class Stored(NamedTuple):
 
 
 def _missing(what: str, id: str, param: str) -> NotSupported:
+    status = 404 if param == "id" else 400
     return NotSupported(
         param,
         f"There is no {what} {id[:80]!r}: it had store false, is another caller's or too old. "
         "Send the whole conversation as input.",
         "previous_response_not_found",
+        status,
     )
 
 
@@ -261,6 +262,10 @@ class ResponseWriter(Writer):
 
     def more(self, number: int, text: str) -> Iterator[dict[str, Any]]:
         self._untold += self.new(number, text)
+        if told := progress(text):
+            response = self._response("in_progress")
+            values = {name: each.model_dump() for name, each in told.items()}
+            yield self._event("in_progress", response=response, **values)
         yield from self._parts(self._reader.push(text))
 
     def _parts(self, parts: Iterable[str | CallPart]) -> Iterator[dict[str, Any]]:
@@ -370,4 +375,5 @@ class ResponseWriter(Writer):
             "top_p": options.top_p,
             "truncation": "disabled",
             "usage": None,
+            **self._chat.ignored,
         }

@@ -15,7 +15,8 @@ from xla_backend import __version__
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.openai_api.completing import Completer
 from xla_backend.openai_api.errors import RETRY_S, NotSupported
-from xla_backend.openai_api.requests import ChatMessage, Fields
+from xla_backend.openai_api.fields import Fields
+from xla_backend.openai_api.requests import ChatMessage
 
 
 class TokenizeRequest(Fields):
@@ -28,6 +29,7 @@ class TokenizeRequest(Fields):
     add_special: bool = False
     add_special_tokens: bool = True
     with_pieces: bool = False
+    return_token_strs: bool | None = None
 
 
 class DetokenizeRequest(Fields):
@@ -61,10 +63,13 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
             return [{"id": each, "piece": tokenizer.token_text(each)} for each in ids]
 
         told = await asyncio.to_thread(tokens)
-        return {"tokens": told, "count": len(told), "max_model_len": info.context_length}
+        answer = {"tokens": told, "count": len(told), "max_model_len": info.context_length}
+        if body.return_token_strs and not body.with_pieces:
+            answer["token_strs"] = list(map(tokenizer.token_text, told))
+        return answer | body.ignored
 
     @api.post("/detokenize")
-    async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
+    async def detokenize(body: DetokenizeRequest) -> dict[str, Any]:
         """The text of tokens."""
         tokenizer = await completer.tokenizer(completer.info(body.model).name)
 
@@ -73,7 +78,7 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
             return tokenizer.decode(ids, shown=ids)
 
         text = await asyncio.to_thread(read)
-        return {"content": text, "prompt": text}
+        return {"content": text, "prompt": text, **body.ignored}
 
     @api.get("/props")
     async def props(model: str | None = None) -> dict[str, Any]:
@@ -85,8 +90,8 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
         return {
             "default_generation_settings": settings,
             "total_slots": host.at_once,
-            "model_alias": info.name,
-            "model_path": info.name,
+            "model_alias": completer.name(info.name),
+            "model_path": completer.name(info.name),
             "modalities": {"vision": False, "audio": False},
             "chat_template": tokenizer.chat_template,
             "build_info": f"xla-playground {__version__}",

@@ -1,24 +1,34 @@
-"""What a configuration of a rotary decoder may ask for, and what is refused before it is loaded."""
+"""Descriptions of architectures: they are complete, and refuse what they do not support."""
 
+import ast
 import json
+import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tests import checkpoints
+from tests.decoder_forms import FORMS
 from xla_backend import InvalidRequest, ModelUnavailable
-from xla_backend.checkpoints.models import folder_info
-from xla_backend.checkpoints.rotary_form import (
-    CONTEXT_VARIABLE,
-    LONGEST_CONTEXT,
-    MODEL_TYPES,
+from xla_backend.checkpoints import architectures
+from xla_backend.checkpoints.architectures import decoders
+from xla_backend.checkpoints.architectures.positions import CONTEXT_VARIABLE, LONGEST_CONTEXT
+from xla_backend.checkpoints.architectures.table import (
+    ARCHITECTURES,
+    BY_GGUF,
+    DECODERS,
     describe,
+    display_name,
 )
+from xla_backend.checkpoints.models import folder_info
 from xla_backend.checkpoints.weights import read_config, read_weights
 
+ROOT = Path(__file__).parents[3]
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+
+@pytest.mark.parametrize("model_type", DECODERS)
 def test_a_checkpoint_of_each_architecture_is_read_whole(tmp_path: Path, model_type: str) -> None:
     folder = checkpoints.rotary(tmp_path, model_type, dtype="bfloat16", shards=2)
     arrays = read_weights(folder)
@@ -102,3 +112,51 @@ def test_a_context_beyond_that_of_longrope_s_short_factors_is_to_be_asked_for(
     positions = form.layers[0].mixer.positions
     assert positions.inverse_frequencies[0] == pytest.approx(1 / factor)
     assert positions.amplitude == pytest.approx((1 + 1 / 6) ** 0.5)  # 128 positions of 64
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_a_description_is_complete(model_type: str) -> None:
+    """The page, the list of models, docs and tests have all that they need of an architecture."""
+    from transformers import CONFIG_MAPPING
+
+    described = ARCHITECTURES[model_type]
+    assert model_type in CONFIG_MAPPING
+    assert display_name(model_type) == described.name != model_type
+    config = CONFIG_MAPPING[model_type]()
+    settings = (*described.sizes, *filter(None, [described.context_setting]))
+    assert [name for name in settings if not hasattr(config, name)] == []
+    if model_type in DECODERS:
+        assert any(form["model_type"] == model_type for form in FORMS.values())
+    page = (ROOT / "docs" / "architectures.md").read_text("utf-8")
+    assert f"`{model_type}`" in page.partition("## To add one")[0]
+
+
+def test_only_descriptions_tell_architectures_apart() -> None:
+    """So a new one touches no other code. The baseline converts what it compares."""
+    package = ROOT / "xla_backend"
+    comparing = [
+        f"{path.relative_to(package)}:{node.lineno}: {ast.unparse(node)}"
+        for path in package.rglob("*.py")
+        if not {"architectures", "baselines"} & {*path.parts}
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Compare)
+        if re.search("model_type|architecture", ast.unparse(node))
+        if {*re.findall(r"'([^']*)'", ast.unparse(node))} & {*ARCHITECTURES, *BY_GGUF}
+    ]
+    assert comparing == []
+
+
+@pytest.mark.parametrize("package", [architectures, decoders])
+def test_descriptions_have_one_skeleton(package: ModuleType) -> None:
+    """What a family is; constants and functions of its differences; `ARCHITECTURES`."""
+    for path in Path(package.__path__[0]).glob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        names = [ast.unparse(node.targets[0]) for node in tree.body if isinstance(node, ast.Assign)]
+        if (package is architectures and "ARCHITECTURES" not in names) or path.stem == "table":
+            continue
+        if path.stem == "__init__":
+            continue
+        assert ast.get_docstring(tree), path
+        assert names[-1] == "ARCHITECTURES" and isinstance(tree.body[-1], ast.Assign), path
+        kinds = {type(node) for node in tree.body}
+        assert kinds <= {ast.Expr, ast.ImportFrom, ast.Import, ast.Assign, ast.FunctionDef}, path

@@ -16,7 +16,9 @@ from xla_backend.grammar.tool_calls import CallPart, Thought
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.answers import generated, timings
 from xla_backend.openai_api.errors import NotSupported
-from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Fields, TextPart, Tokens
+from xla_backend.openai_api.fields import Fields
+from xla_backend.openai_api.history import text_of
+from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Tokens
 from xla_backend.openai_api.writers import Facts, Writer, event
 
 
@@ -26,7 +28,7 @@ class MessagesRequest(Fields):
     model_config = ConfigDict(extra="allow")
 
     messages: list[dict[str, Any]]
-    system: str | list[TextPart] | None = Field(None, description="how to answer")
+    system: str | list[Any] | None = Field(None, description="how to answer")
     max_tokens: Tokens | None = Field(None, description="most tokens")
     stop_sequences: list[str] | None = Field(None, description="what ends the text")
     tools: list[dict[str, Any]] | None = Field(None, description="functions that may be called")
@@ -63,7 +65,7 @@ class MessagesRequest(Fields):
         chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})
         system = self.system
         if isinstance(system, list):
-            system = "\n\n".join(part.text for part in system)
+            system = "\n\n".join(map(text_of, system))
         if system:  # after parsing, so that errors count messages as they were sent
             chat.messages = [ChatMessage(role="system", content=system), *chat.messages]
         return chat
@@ -87,8 +89,7 @@ def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
             told = {"tool_call_id": block.get("tool_use_id"), "content": block.get("content")}
             results.append({"role": "tool", **told})
         elif kind == "tool_use":
-            function = {"name": block.get("name"), "arguments": block.get("input") or {}}
-            calls.append({"id": block.get("id"), "function": function})
+            calls.append(block)
         elif kind == "thinking":
             thoughts.append(str(block.get("thinking")))
         elif kind != "redacted_thinking":
@@ -104,14 +105,14 @@ class MessageWriter(Writer):
 
     done = ""
 
-    def __init__(self, chat: ChatRequest, facts: Facts, prompt_tokens: int = 0) -> None:
-        """`chat` is the equivalent chat; only streams need `prompt_tokens`."""
+    def __init__(self, chat: ChatRequest, facts: Facts) -> None:
+        """`chat` is the equivalent chat."""
         super().__init__()
-        self._model = chat.model
+        self._chat = chat
         self._reader = chat.reader()
         self._blocks = 0
         self._open = ""  # the type of the open block; empty without one
-        self._prompt_tokens = prompt_tokens
+        self._prompt_tokens = facts.prompt_tokens
         self._id = f"msg_{uuid.uuid4().hex}"
 
     def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
@@ -187,11 +188,12 @@ class MessageWriter(Writer):
             "id": self._id,
             "type": "message",
             "role": "assistant",
-            "model": self._model,
+            "model": self._chat.model,
             "content": content,
             "stop_reason": None,
             "stop_sequence": None,
             "usage": usage,
+            **self._chat.ignored,
             **end,
         }
 

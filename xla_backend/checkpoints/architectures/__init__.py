@@ -1,0 +1,1 @@
+"""The model architectures that can be loaded, one description each."""

@@ -1,0 +1,1 @@
+"""Decoders with rotary positions, a module per family."""

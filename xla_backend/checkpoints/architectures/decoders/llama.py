@@ -1,0 +1,58 @@
+"""Llama 2 and 3 (Meta) and what is built like them: SmolLM2 and TinyLlama have its `model_type`;
+Mistral 7B has a window in every layer; Ministral 3's queries grow with the position; SmolLM3 has
+layers without positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xla_backend.checkpoints.architectures.decoder import (
+    DecoderArchitecture,
+    attention,
+    attention_biases,
+)
+from xla_backend.checkpoints.architectures.forms import AttentionForm
+from xla_backend.checkpoints.architectures.gguf import GGUFLayout, GGUFSettings
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    return attention_biases(config) | {"feed_forward_bias": config.mlp_bias}
+
+
+def _ministral(config: Any, place: int) -> AttentionForm:
+    return attention(config, place, grows_queries=True)
+
+
+def _smollm3(config: Any, place: int) -> AttentionForm:
+    return attention(config, place, is_rotated=bool(config.no_rope_layers[place]))
+
+
+def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
+    values["mlp_bias"] = "blk.0.ffn_up.bias" in settings.tensors
+
+
+ARCHITECTURES = (
+    DecoderArchitecture(
+        model_type="llama",
+        name="Llama",
+        required={"pretraining_tp": 1},
+        image_models=("idefics3", "internvl", "llava", "llava_next", "smolvlm"),
+        fields=_fields,
+        gguf=GGUFLayout(architecture="llama", is_permuted=True, complete=_from_gguf),
+    ),
+    DecoderArchitecture(model_type="mistral", name="Mistral"),
+    DecoderArchitecture(
+        model_type="ministral3",
+        name="Ministral 3",
+        image_models=("mistral3",),
+        mixer=_ministral,
+        gguf=GGUFLayout(architecture="mistral3", is_permuted=True, complete=_from_gguf),
+    ),
+    DecoderArchitecture(
+        model_type="smollm3",
+        name="SmolLM3",
+        fields=_fields,
+        mixer=_smollm3,
+        gguf=GGUFLayout(architecture="smollm3", is_permuted=True, complete=_from_gguf),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Protocols over chats: Anthropic's, OpenAI's responses and recordings, llama.cpp's."""
