@@ -17,6 +17,8 @@ import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+from tests.decoder_forms import GGUF_OFFSET_NORMS
+
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3"),
     *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2", "lfm2moe", "gpt-oss"),
@@ -216,9 +218,7 @@ def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
             return permuted(tensor, HEADS)
         if ".k_proj." in name:
             return permuted(tensor, KV_HEADS)
-    has_offset = (
-        architecture in ("gemma2", "gemma3", "qwen35", "qwen35moe") and "linear_attn" not in name
-    )
+    has_offset = architecture in GGUF_OFFSET_NORMS and "linear_attn" not in name
     if has_offset and name.endswith("norm.weight"):
         return tensor + np.float32(1)
     if name.endswith("A_log"):
@@ -321,9 +321,9 @@ def _with_multipliers(tensor: np.ndarray, name: str, config: dict[str, Any]) -> 
     return (tensor * factors.get(name.split(".")[-2], 1.0)).astype(np.float32)
 
 
-def begin(path: Path, architecture: str) -> gguf.GGUFWriter:
-    """A file with the settings that every architecture needs."""
-    writer = gguf.GGUFWriter(path, architecture)
+def begin(path: Path, architecture: str, **options: Any) -> gguf.GGUFWriter:
+    """A file with the settings that every architecture needs; `options` are the writer's."""
+    writer = gguf.GGUFWriter(path, architecture, **options)
     writer.add_block_count(LAYERS)
     writer.add_context_length(128)
     writer.add_embedding_length(WIDTH)

@@ -30,13 +30,14 @@ from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
     PACKAGED_MODEL,
     PACKAGED_SPEECH_MODEL,
+    RECOMMENDED,
     Registry,
 )
 from xla_backend.checkpoints.prompts import UNBOUNDED_PROMPT_TOKENS
 from xla_backend.compilation.startup import (
     captured_native_stderr,
-    keep_freed_memory,
     prepare_environment,
+    retain_freed_memory,
 )
 from xla_backend.compilation.store import FOLDER_VARIABLE, chosen_folder, open_store
 from xla_backend.engine.importing import import_engine
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(levelname)s %(name)s: %(message)s",
     )
     prepare_environment(quiet=not parsed.verbose)
-    keep_freed_memory()
+    retain_freed_memory()
     with _results_only() as out:
         try:
             return parsed.run(parsed, out)
@@ -440,7 +441,11 @@ _FORMS: dict[str, dict[str, Any]] = {
 _OPTIONS = {
     f"--{name.replace('_', '-')}": {"help": option.help} | _FORMS[name]
     if name in _FORMS
-    else _takes("N", f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g})")
+    else _takes(
+        "N",
+        f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g}"
+        f"{', for messages what the makers of the model recommend' * (name in RECOMMENDED)})",
+    )
     for name, option in OPTIONS.items()
     if name != "grammar"  # given by its kind, below
 }

@@ -75,9 +75,9 @@ def _with_model(options: Namespace) -> Iterator[str]:
     free = GenerationOptions(max_new_tokens=160, ignore_eos=True)
     bound = GenerationOptions(max_new_tokens=160, grammar=LARGE)
 
-    def tpot(asked: GenerationOptions) -> float:
+    def tpot(case: GenerationOptions) -> float:
         prompt = "Describe an order as JSON."
-        result = backend.generate(options.model, prompt, asked, cache_salt="grammar")
+        result = backend.generate(options.model, prompt, case, cache_salt="grammar")
         if result.tpot_s is None:
             raise MeasureFailed("an answer has one token")
         return result.tpot_s
@@ -87,7 +87,7 @@ def _with_model(options: Namespace) -> Iterator[str]:
     backend.generate(options.model, "Write JSON.", drafts)
     ways = {"free": lambda: tpot(free), "bound": lambda: tpot(bound)}
     in_turn(ways, 2)
-    # Their keys: beside others a row has the function for more rows.
+    # Their keys: next to others a row has the function for more rows.
     before = {entry.key for entry in backend.cached_functions()}
     found = in_turn(ways, options.rounds)
     compiled = len({entry.key for entry in backend.cached_functions()} - before)

@@ -1,8 +1,7 @@
 """The gate before the app: checks for every request, whatever Gradio does with it.
 
-Knows paths, sizes, the password, and that every error is a sentence. Must not know what a request
-asks of the engine. An ASGI middleware, so that it also covers Gradio's own routes and the tools for
-agents.
+Knows paths, sizes, the password, and that every error is a sentence. An ASGI middleware, so that it
+also covers Gradio's own routes and the tools for agents.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ _NO_REQUEST = (
     "first; it answers with the number."
 )
 _NOT_THERE = "There is nothing at this address. /gradio_api/info lists the endpoints."
+_WHAT_THERE_IS = "/gradio_api/info says what each endpoint takes."
 _NOT_UNDERSTOOD = (
-    "The request was not understood: look at its address and its JSON. /gradio_api/info says what "
-    "each endpoint takes."
+    f"The request was not understood: look at its address and its JSON. {_WHAT_THERE_IS}"
 )
 _NO_SPACE = (
     "The server has no room for more recordings. Try again later, or choose one of the examples."
@@ -69,6 +68,12 @@ _NO_PASSWORD = (
     "This page has a password. Send it as the header “Authorization: Bearer PASSWORD”, or open the "
     "page in a browser."
 )
+_NOT_USABLE = (
+    "A value cannot be used: a file, for example, that was not uploaded to this page, or an "
+    "address that it may not open."
+)
+_NAMELESS_ERROR = b'event: error\ndata: {"error": null'
+"""Gradio's answer where it could not use a value."""
 _WAIT = "Too many wrong passwords. Wait a minute, then try again."
 
 _NOT_UNDERSTOOD_ERRORS = (
@@ -107,14 +112,14 @@ class Gate:
                 most = most_bytes(scope["path"])
                 await self._app(scope, counted(scope, receive, most), answer.pass_on)
         except TooLarge as error:
-            await answer.tell(413, str(error))
+            await answer.refuse(413, str(error))
         except _NOT_UNDERSTOOD_ERRORS as error:
             # Gradio raises for many wrong inputs. The error's text may contain a visitor's.
             logger.warning("A request was not understood (%s)", type(error).__name__)
-            await answer.tell(400, _NOT_UNDERSTOOD)
+            await answer.refuse(400, _sentence(error))
         except Exception:
             logger.exception("A request failed unexpectedly")
-            await answer.tell(500, UNEXPECTED)
+            await answer.refuse(500, UNEXPECTED)
 
     async def _is_answered(self, scope: Scope, receive: Receive, answer: _Answer) -> bool:
         """Answers requests that do not reach the app; returns whether it did."""
@@ -123,11 +128,11 @@ class Gate:
             address = self._address(scope)
             if not self._password.is_shown(Headers(scope=scope), address):
                 if self._password.guesses_too_often(address):
-                    await answer.tell(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
+                    await answer.refuse(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
                 elif path == "/" and scope["method"] in ("GET", "HEAD"):
                     await answer.send(HTMLResponse(login_page(_query(scope)), 401))
                 else:
-                    await answer.tell(401, _NO_PASSWORD)
+                    await answer.refuse(401, _NO_PASSWORD)
                 return True
         if self._password is not None and path.rstrip("/") == "/login":
             await self._log_in(scope, receive, answer)
@@ -136,20 +141,20 @@ class Gate:
             await answer.send(JSONResponse({"functions": {}}))
             return True
         if _CLOSED.match(path):
-            await answer.tell(404, _NOT_THERE)
+            await answer.refuse(404, _NOT_THERE)
             return True
         is_upload = takes_a_file(path) and "app" in scope
         if is_upload and not await run_in_threadpool(
             has_room, Path(scope["app"].uploaded_file_dir)
         ):
-            await answer.tell(507, _NO_SPACE)
+            await answer.refuse(507, _NO_SPACE)
             return True
         if scope["method"] == "GET" and _CALL.fullmatch(path):
-            await answer.tell(405, _TO_BE_SENT, {"allow": "POST"})
+            await answer.refuse(405, _TO_BE_SENT, {"allow": "POST"})
             return True
-        asked_for = _ANSWER.fullmatch(path) if scope["method"] == "GET" else None
-        if asked_for and "app" in scope and not is_waited_for(scope["app"], asked_for[1]):
-            await answer.tell(404, _NO_REQUEST)  # Gradio would begin a stream and break it off
+        polled = _ANSWER.fullmatch(path) if scope["method"] == "GET" else None
+        if polled and "app" in scope and not is_waited_for(scope["app"], polled[1]):
+            await answer.refuse(404, _NO_REQUEST)  # Gradio would begin a stream and break it off
             return True
         return False
 
@@ -178,7 +183,7 @@ class Gate:
         if wants_page:
             await answer.send(HTMLResponse(login_page(_query(scope), problem), status))
         else:
-            await answer.tell(status, problem)
+            await answer.refuse(status, problem)
 
     def _address(self, scope: Scope) -> str:
         forwarded = Headers(scope=scope).get("x-forwarded-for", "") if self._behind_proxy else ""
@@ -208,14 +213,19 @@ class _Answer:
         elif self._held is not None:
             self._held = None
             if b'"error":null' in message["body"]:
-                await self.tell(500, UNEXPECTED)
+                await self.refuse(500, UNEXPECTED)
             else:
                 await self.send(Response(message["body"], 400, media_type="application/json"))
             return
+        elif message.get("body", b"").startswith(_NAMELESS_ERROR):
+            named = _NAMELESS_ERROR.replace(b"null", json.dumps(_NOT_USABLE).encode())
+            message["body"] = message["body"].replace(_NAMELESS_ERROR, named, 1)
         self._has_started = True
         await self._send(message)
 
-    async def tell(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+    async def refuse(
+        self, status: int, sentence: str, headers: dict[str, str] | None = None
+    ) -> None:
         """Sends a sentence as JSON, in OpenAI's form for `/v1`.
 
         Sends nothing if the app has begun to answer.
@@ -234,6 +244,15 @@ class _Answer:
             response.headers["x-content-type-options"] = "nosniff"
             self._has_started = True
             await response(self._scope, self._receive, self._send)
+
+
+def _sentence(error: Exception) -> str:
+    """What is wrong with a request that Gradio refuses: by the parameter, if it names one."""
+    if missing := re.match(r"No value provided for required argument: (\w+)", str(error)):
+        return f"{missing[1]} is missing: {_WHAT_THERE_IS}"
+    if unknown := re.match(r"Parameter `(.{1,60}?)` is not a valid", str(error)):
+        return f"There is no parameter {unknown[1]}: {_WHAT_THERE_IS}"
+    return _NOT_UNDERSTOOD
 
 
 def most_bytes(path: str) -> int:

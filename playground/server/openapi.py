@@ -1,8 +1,7 @@
 """`/gradio_api/openapi.json` and `/v1/openapi.json`: one description of both APIs.
 
 Knows the errors of `gate` and Gradio's endpoints, and which parameters are required, which Gradio's
-description lacks. FastAPI describes the API at `/v1`. Must not know what an endpoint does: its own
-docstring says so.
+description lacks. FastAPI describes the API at `/v1`.
 """
 
 import json
@@ -48,10 +47,10 @@ class WholeDescription:
             return
         messages: list[Message] = []
 
-        async def keep(message: Message) -> None:
+        async def collect(message: Message) -> None:
             messages.append(message)
 
-        await self._app({**scope, "path": PATH, "raw_path": PATH.encode()}, receive, keep)
+        await self._app({**scope, "path": PATH, "raw_path": PATH.encode()}, receive, collect)
         start, body = messages[0], b"".join(each.get("body", b"") for each in messages)
         if start["status"] == 200:
             description = json.loads(body)

@@ -1,8 +1,7 @@
 """The registry of models: their names, and the folders of their files.
 
-Knows the allow-list, the folder of bundled models, and the models added on this computer. Must not
-know TensorFlow, the contents of weights, the Hub's client, or the engine. Imports Transformers only
-to locate a model, so a page can list the models at once.
+Knows the allow-list, the folder of bundled models, and the models added on this computer. Imports
+Transformers only to locate a model, so a page can list the models at once.
 """
 
 from __future__ import annotations
@@ -23,9 +22,15 @@ from xla_backend.checkpoints.architectures import positions
 from xla_backend.checkpoints.architectures.table import ARCHITECTURES, BY_GGUF, DECODERS, find
 from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file
 from xla_backend.checkpoints.hub import Download
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
-from xla_backend.checkpoints.weights import read_config, read_config_values, weight_files
+from xla_backend.checkpoints.weights import (
+    check_files,
+    read_config,
+    read_config_values,
+    weight_files,
+)
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions, shown
 from xla_backend.interface.results import ModelInfo
@@ -57,7 +62,7 @@ REPOSITORIES = {
 }
 """Repositories of models that have another name here."""
 
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """Defaults that are taken from a generation config."""
 
 
@@ -275,12 +280,15 @@ class Registry:
         return _open(self._as_chosen(info), folder)
 
     def check(self, name: str) -> None:
-        """Does nothing if the name stands for a model, which is not opened.
+        """Does nothing if the name stands for a model; opens only files named by a path.
 
         Raises:
-            ModelUnavailable: the name is unknown or not allowed, or the folder is missing.
+            ModelUnavailable: the name is unknown or not allowed, or the folder is missing, cut off
+                or no model.
         """
-        self._find(name)
+        info, folder = self._find(name)
+        if info.source == "folder" and folder is not None:
+            check_files(folder)
 
     def _find(self, name: str) -> tuple[ModelInfo, Path | None]:
         """A model and its folder or GGUF file, None for one of the Hub; see `check`."""
@@ -324,12 +332,12 @@ class Registry:
             if find(values.get("model_type")) is None:
                 continue
             known = _KNOWN.get(name)
-            said = known.description if known else _first_line_of_card(place)
+            about = known.description if known else _first_line_of_card(place)
             info = ModelInfo(
                 name,
                 "decoder-only",
                 "bundled",
-                said or "Ships with the project.",
+                about or "Ships with the project.",
                 license=known.license if known else "",
             )
             found[name] = (_with_config(info, place, values), place)
@@ -349,8 +357,8 @@ class Registry:
         # People often know only the last part: "gpt2" of "openai-community/gpt2".
         by_short_name = {choice.rsplit("/", 1)[-1].lower(): choice for choice in choices}
         by_short_name.update({choice.lower(): choice for choice in choices})
-        wanted = name.strip().lower()[:100] if isinstance(name, str) else ""
-        close = difflib.get_close_matches(wanted, by_short_name, n=1, cutoff=0.6)
+        requested = name.strip().lower()[:100] if isinstance(name, str) else ""
+        close = difflib.get_close_matches(requested, by_short_name, n=1, cutoff=0.6)
         if close:
             message += f" Did you mean {by_short_name[close[0]]}?"
         if len(choices) > _MAX_NAMED:
@@ -376,7 +384,7 @@ def open_registry(
 
     It always has the bundled models; Hub ids and folders only if they are named or were added.
     """
-    # Also paths of nothing, which nobody should look for on the Hub; and of GGUF files.
+    # Also paths where nothing is, so that they are not searched on the Hub; and GGUF files.
     folders = [name for name in models if _is_path(name) or Path(name).exists()]
     hub_models = [
         name for name in models if ("/" in name and name not in folders) or name in HUB_MODELS
@@ -443,7 +451,7 @@ def candidate(name: str) -> ModelInfo:
         )
     if (local := _cached(name)) is not None:
         return _open(_hub_info(name), local).info
-    repository = hub.look(name)
+    repository = hub.find_repository(name)
     info = dataclasses.replace(
         _hub_info(name), license=repository.license, download_bytes=repository.download_bytes
     )
@@ -484,8 +492,20 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
         stored_bytes=_stored_bytes(folder),
-        sampling=_sampling(folder) or (_KNOWN[info.name].sampling if info.name in _KNOWN else {}),
+        sampling=_sampling(folder) or _known_sampling(info.name, folder),
     )
+
+
+def _known_sampling(name: str, place: Path) -> dict[str, float]:
+    """`ModelInfo.sampling` of a known model, also under another name, such as a path.
+
+    Its folder or GGUF file is then called like the model, with or without a quantization.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name].sampling
+    titles = {known.rpartition("/")[2]: described for known, described in _KNOWN.items()}
+    called = (title for title in titles if f"{place.name}.".startswith(f"{title}."))
+    return titles[title].sampling if (title := next(called, None)) else {}
 
 
 def _stored_bytes(folder: Path) -> int | None:
@@ -529,7 +549,7 @@ def _hub_info(name: str) -> ModelInfo:
 
 def _cached(name: str) -> Path | None:
     """A Hub model in the local cache, if it is complete; uses no network."""
-    # Not asked of the client: it would miss the files that are never downloaded here.
+    # Not the client's own check: it would miss the files that are never downloaded here.
     place = hub.cached(name)
     return place if place is not None and _is_complete(place) else None
 
@@ -554,7 +574,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
     if ctranslate2_model.is_model(folder):
         return ctranslate2_model.read_generation_values(folder)
     try:
-        values = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+        values = json.loads(read_text(folder / "generation_config.json"))
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -563,7 +583,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
 def _sampling(folder: Path) -> dict[str, float]:
     """`ModelInfo.sampling` from the generation config; empty if it has an invalid value."""
     values = _generation_values(folder)
-    given = {name: values[name] for name in _SAMPLING if values.get(name) is not None}
+    given = {name: values[name] for name in RECOMMENDED if values.get(name) is not None}
     if values.get("do_sample") is False:
         return {}
     try:
@@ -630,7 +650,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
     if not path.is_file():
         return kind.from_model_config(config)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
         return kind.from_dict(values)
     except Exception as error:  # the config's own checks raise any type
         raise ModelUnavailable(
@@ -641,7 +661,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
 def _first_line_of_card(folder: Path) -> str | None:
     """The first line of plain text in a model card, after its front matter."""
     try:
-        text = (folder / "README.md").read_text(encoding="utf-8")
+        text = read_text(folder / "README.md")
     except (OSError, ValueError):
         return None
     if text.startswith("---"):

@@ -1,7 +1,6 @@
 """The input of a speech model: a window's spectrogram and the decoder prompt.
 
-Knows a checkpoint's feature extractor, its languages and its special tokens. Must not know
-TensorFlow, audio files (`audio`), or how text is generated.
+Knows a checkpoint's feature extractor, its languages and its special tokens.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from xla_backend.checkpoints.text_files import without_marks
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
@@ -68,12 +68,12 @@ class DecoderPrompt:
         languages = {name.strip("<|>"): token for name, token in by_name.items()}
         if languages:
             first = languages.get("en", next(iter(languages.values())))
-            asked = [first, tasks.get("transcribe"), no_timestamps]
+            task_tokens = [first, tasks.get("transcribe"), no_timestamps]
         else:
-            asked = [token for _, token in sorted(forced.items()) if token is not None]
-            if no_timestamps is not None and no_timestamps not in asked:
-                asked.append(no_timestamps)
-        tokens = [start, *asked]
+            task_tokens = [token for _, token in sorted(forced.items()) if token is not None]
+            if no_timestamps is not None and no_timestamps not in task_tokens:
+                task_tokens.append(no_timestamps)
+        tokens = [start, *task_tokens]
         if not all(isinstance(token, int) and 0 <= token < config.vocab_size for token in tokens):
             raise ModelUnavailable(
                 "generation_config.json does not say which tokens start a transcript "
@@ -101,7 +101,7 @@ class Guards:
     than Whisper's own program. If a request sets a temperature, its text stays.
 
     Attributes:
-        no_speech_token: token that says that nobody speaks, in place of a language; None if there
+        no_speech_token: token of silence, in place of a language; None if there
             is none.
         no_speech: probability of that token from which a doubtful text is dropped at once.
         logprob: mean log-probability of the tokens below which a text is doubtful (noise).
@@ -176,10 +176,10 @@ class SpeechInput:
             ModelUnavailable: its file is damaged or does not fit the model.
         """
         try:
-            with locked_transformers() as transformers:
+            with locked_transformers() as transformers, without_marks(folder) as plain:
                 kind = transformers.WhisperFeatureExtractor
                 if (folder / "preprocessor_config.json").is_file():
-                    extractor = kind.from_pretrained(str(folder), local_files_only=True)
+                    extractor = kind.from_pretrained(str(plain), local_files_only=True)
                 else:  # as in CTranslate2's folders
                     extractor = kind(feature_size=config.num_mel_bins)
         except Exception as error:  # a wrong value raises any type
@@ -240,8 +240,8 @@ class SpeechInput:
 
         if not isinstance(language, str):
             raise InvalidRequest(f"The language must be text, not {type(language).__name__}.")
-        wanted = language.strip().strip("<|>").lower()
-        code = TO_LANGUAGE_CODE.get(wanted) or re.split("[-_]", wanted)[0]
+        requested = language.strip().strip("<|>").lower()
+        code = TO_LANGUAGE_CODE.get(requested) or re.split("[-_]", requested)[0]
         if code in (known or ("en",)):
             return code if known else None
         choices = ", ".join(known or ["en"])

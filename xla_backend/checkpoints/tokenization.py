@@ -1,7 +1,7 @@
 """Tokenizers: text to token ids and back, whole or incrementally.
 
-Knows the tokenizer of a model's folder and how its pieces become text. Must not know models,
-weights or TensorFlow. Imports Transformers only to load a tokenizer.
+Knows the tokenizer of a model's folder and how its pieces become text. Imports Transformers only to
+load a tokenizer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints.formats import gguf_file, gguf_tokenizer
+from xla_backend.checkpoints.text_files import read_text, without_marks
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.grammar import channels, tool_format
 from xla_backend.grammar.tool_format import CHANNELS, GENERIC, ToolFormat
@@ -51,7 +52,7 @@ LARGEST_NUMBER = 100_000
 _PROCESSOR_TEMPLATE = "chat_template.json"
 LONGEST_VARIABLES = 20_000
 """Bound on a template's variables, in characters of JSON."""
-_LOOK_AFTER_S = 0.02
+_CHECK_AFTER_S = 0.02
 """Memory is checked only after this time, when most templates have ended: a check is slow."""
 
 
@@ -59,6 +60,15 @@ class TooMuch(Exception):
     """A template takes too much time or memory."""
 
 
+_MIDDLE_TOKENS = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),
+)
+"""Tokens before a prefix, before a suffix and before what is between: of Qwen and Gemma, StarCoder
+and Granite, InCoder, DeepSeek and Code Llama."""
 TURN_ENDS = frozenset(
     "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <end_of_turn> <turn|> <|end_of_turn|> "
     "<|END_OF_TURN_TOKEN|> <|endofturn|> <end_of_utterance> <EOT> [EOT] <|endoftext|> "
@@ -123,13 +133,13 @@ class Tokenizer:
         if (gguf_path := gguf_file.find(folder)) is not None:
             return cls(gguf_tokenizer.load(gguf_path), rows)
         try:
-            with locked_transformers() as transformers:
+            with locked_transformers() as transformers, without_marks(folder) as plain:
                 # This class follows tokenizer.json fully; an architecture's own class takes only
                 # the vocabulary from it, not the normalisation of text, for example.
                 is_whole = (folder / "tokenizer.json").is_file()
                 name = "PreTrainedTokenizerFast" if is_whole else "AutoTokenizer"
                 tokenizer = getattr(transformers, name).from_pretrained(
-                    str(folder), local_files_only=True, trust_remote_code=False
+                    str(plain), local_files_only=True, trust_remote_code=False
                 )
         except Exception as error:  # a damaged file raises any type, from Rust or Python
             first_line = str(error).strip().partition("\n")[0][:200]
@@ -178,7 +188,7 @@ class Tokenizer:
             return GENERIC
         if self.channel_tokens:
             return CHANNELS
-        form = tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
+        form = tool_format.learn(self.chat_template, lambda *arguments: str(render(*arguments)))
         # Tokens without a text cannot be part of a grammar.
         hidden = filter(None, map(self._rust.id_to_token, self._skipped))
         return GENERIC if any(token in "".join(form[:3]) for token in hidden) else form
@@ -201,7 +211,8 @@ class Tokenizer:
             special: whether a text gets special tokens.
             tools: that the model may call, in OpenAI's form; with messages. If the chat template
                 does not know tools, they are described in the system message.
-            template: variables of the chat template, as JSON values.
+            template: variables of the chat template, as JSON values; `chat_template` is one to use
+                instead.
 
         Raises:
             InvalidRequest: the text contains half of a surrogate pair or is not text; the model has
@@ -221,6 +232,23 @@ class Tokenizer:
                 "the tokenizer but not to the model's weights; leave it out."
             )
         return ids
+
+    def fill_in(self, prefix: str, suffix: str) -> list[int]:
+        """The ids of a prompt for what stands between two texts.
+
+        Raises:
+            InvalidRequest: the model has no tokens for it.
+        """
+        for names in _MIDDLE_TOKENS:
+            first, second, third = map(self._rust.token_to_id, names)
+            if first is not None and second is not None and third is not None:
+                begin = self._rust.encode("", add_special_tokens=True).ids
+                before, behind = (self.encode(text, special=False) for text in (prefix, suffix))
+                return [*begin, first, *before, second, *behind, third]
+        raise InvalidRequest(
+            "this model cannot fill in the middle: it has no tokens for it. Send only the text "
+            "before, or choose a model for code."
+        )
 
     def _checked_ids(self, ids: tuple[int, ...]) -> list[int]:
         size = self._rust.get_vocab_size()
@@ -247,7 +275,8 @@ class Tokenizer:
             )
         for message in messages:
             self._check(message.content)
-        _check_variables(template, inspect.signature(self._chat.apply_chat_template).parameters)
+        variables = {name: each for name, each in template.items() if name != "chat_template"}
+        _check_variables(variables, inspect.signature(self._chat.apply_chat_template).parameters)
         if tools or any(each.tool_calls or each.role == "tool" for each in messages):
             messages = tool_format.as_text(messages, tools, self.tool_format)
             tools = tools if self.tool_format.has_tools else ()
@@ -256,7 +285,7 @@ class Tokenizer:
         problem: Exception | None = None
         for form in _forms(messages):
             try:
-                if form is not messages or self._says_all(messages, template):
+                if form is not messages or self._renders_all(messages, template):
                     return self._apply(form, tools, **template)
             except TooMuch as error:
                 problem = error
@@ -278,26 +307,29 @@ class Tokenizer:
     ) -> list[int]:
         """The tokens of rendered messages; an assistant's last one is to be continued."""
         assert self._chat is not None
-        is_begun = messages[-1].role == "assistant"
-        if is_begun and not (messages[-1].content or messages[-1].tool_calls):
-            messages, is_begun = messages[:-1], False
-        _check_template(self._chat.get_chat_template())
-        with _template_limits():
+        continues = messages[-1].role == "assistant"
+        if continues and not (messages[-1].content or messages[-1].tool_calls):
+            messages, continues = messages[:-1], False
+        own = how.get("chat_template")
+        # A request's own template is not remembered: strangers would fill the memory.
+        check = _check_template.__wrapped__ if own else _check_template
+        check(own or self._chat.get_chat_template())
+        with _template_limits(forget=own is not None):
             usual = {
                 "xml_tools": list(tools) or None,  # the name in SmolLM3's template
-                "continue_final_message": is_begun,
+                "continue_final_message": continues,
                 "return_dict": False,
                 "sanitize_control_tokens": True,
             }
             ids = self._chat.apply_chat_template(
                 [message.to_dict() for message in messages],
                 tools=list(tools) or None,
-                add_generation_prompt=not is_begun,
+                add_generation_prompt=not continues,
                 **usual | how,
             )
         return cast("list[int]", ids)
 
-    def _says_all(self, messages: tuple[Message, ...], template: Mapping[str, Any]) -> bool:
+    def _renders_all(self, messages: tuple[Message, ...], template: Mapping[str, Any]) -> bool:
         """Whether the template renders all system messages, also several or later ones."""
         if all(message.role != "system" for message in messages[1:]):
             return True
@@ -435,11 +467,11 @@ def _with_thoughts_apart(message: Message) -> Message:
     thoughts."""
     if message.role != "assistant":
         return message
-    thoughts, said = split_thoughts(message.content)
+    thoughts, text = split_thoughts(message.content)
     thoughts = message.thoughts or thoughts
     if message.tool_calls:
-        thoughts, said = "\n".join(filter(None, (thoughts, said))), ""
-    return message._replace(content=said, thoughts=thoughts)
+        thoughts, text = "\n".join(filter(None, (thoughts, text))), ""
+    return message._replace(content=text, thoughts=thoughts)
 
 
 def _ends(names: Iterable[str]) -> frozenset[str]:
@@ -492,7 +524,7 @@ def _read(path: Path, key: str = "") -> Any:
     None if it cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         if not key:
             return json.loads(text)
         start = text.index(":", text.index(f'"{key}"')) + 1
@@ -570,32 +602,37 @@ def _check_template(template: str) -> None:
 
 
 @contextlib.contextmanager
-def _template_limits() -> Iterator[None]:
+def _template_limits(forget: bool = False) -> Iterator[None]:
     """Ends templates rendered in the block if they take too much time or memory.
 
-    Another thread could not end one, so a trace function checks at each line.
+    Another thread could not end one, so a trace function checks at each line. `forget`: drops
+    Transformers' compiled templates afterwards.
 
     Raises:
         TooMuch: a template takes too much.
     """
     began, most = time.thread_time(), _bytes() + MOST_TEMPLATE_BYTES
 
-    def look(frame: FrameType, event: str, argument: Any) -> Any:
+    def check(frame: FrameType, event: str, argument: Any) -> Any:
         if frame.f_code.co_filename != "<template>":
             return None
         passed = time.thread_time() - began
         if passed > LONGEST_TEMPLATE_S:
             raise TooMuch(f"it runs for more than {LONGEST_TEMPLATE_S:g} s")
-        if passed > _LOOK_AFTER_S and _bytes() > most:
+        if passed > _CHECK_AFTER_S and _bytes() > most:
             raise TooMuch(f"it takes more than {MOST_TEMPLATE_BYTES // 2**20} MB")
-        return look
+        return check
 
     before = sys.gettrace()
-    sys.settrace(look)
+    sys.settrace(check)
     try:
         yield
     finally:
         sys.settrace(before)
+        if forget:
+            from transformers.utils.chat_template_utils import _compile_jinja_template
+
+            _compile_jinja_template.cache_clear()
 
 
 def _bytes() -> int:
@@ -668,7 +705,7 @@ class AnswerDecoder:
         prompt_ids: Sequence[int],
         may_think: bool = False,
     ) -> None:
-        """Starts behind a prompt; `shown` special tokens are part of the text.
+        """Starts after a prompt; `shown` special tokens are part of the text.
 
         `may_think`: whether the text is a whole answer that may begin with thoughts.
         """
@@ -690,16 +727,16 @@ class AnswerDecoder:
 
     def push(self, ids: Iterable[int]) -> str:
         """Takes the next ids; returns the text that is final now, which may be empty."""
-        said, self._opening = self._opening, ""
+        text, self._opening = self._opening, ""
         if self._channels is None:
-            return said + self._decoder.push(ids)
+            return text + self._decoder.push(ids)
         for id in ids:
             name = self._tokens.get(id)
-            said += self._channels.text(
+            text += self._channels.text(
                 self._decoder.finish() if name else self._decoder.push([id])
             )
-            said += self._channels.token(name) if name else ""
-        return said
+            text += self._channels.token(name) if name else ""
+        return text
 
     def finish(self) -> str:
         """The text that was held back."""

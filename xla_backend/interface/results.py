@@ -359,6 +359,11 @@ class GenerationResult:
             "finish_reason": "stop" if self.finish == "eos" else self.finish,
             "key": self.key.to_dict(),
             "cache": self.cache.value,
+            "options": {
+                name: value
+                for name, value in self.options.to_dict().items()
+                if name != "grammar" and value not in ([], {})
+            },
             "batch_size": self.batch_size,
             "timing": self.timing.to_dict(),
             "ttft_s": self.ttft_s,

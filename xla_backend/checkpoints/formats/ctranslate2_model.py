@@ -1,7 +1,7 @@
 """Whisper models in CTranslate2's format, as faster-whisper has them: config, tokens, weights.
 
-Knows the file's layout, and the names that a Hugging Face folder has instead. Must not know other
-formats, nor what a model computes. The specification is CTranslate2's `model_spec.py`.
+Knows the file's layout, and the names that a Hugging Face folder has instead. The specification is
+CTranslate2's `model_spec.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
 
@@ -104,7 +105,7 @@ def read_generation_values(folder: Path) -> dict[str, Any]:
     """The values that its generation_config.json would have on the Hub."""
     tokens, values = _special_tokens(folder), {}
     with contextlib.suppress(OSError, ValueError):  # the file only says what is suppressed
-        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        values = json.loads(read_text(folder / "config.json"))
     end, untimed = tokens.get("<|endoftext|>"), tokens.get("<|notimestamps|>")
     found: dict[str, Any] = {
         "decoder_start_token_id": tokens.get("<|startoftranscript|>"),
@@ -191,7 +192,7 @@ def _variables(path: Path) -> dict[str, np.ndarray]:
 
 
 def _special_tokens(folder: Path) -> dict[str, int]:
-    """Those that the tokenizer has beside its vocabulary; empty if it is missing or damaged."""
+    """The tokens that the tokenizer adds to its vocabulary; empty if it is missing or damaged."""
     path = folder / "tokenizer.json"
     try:
         found = path.stat()
@@ -203,7 +204,7 @@ def _special_tokens(folder: Path) -> dict[str, int]:
 @functools.lru_cache(8)
 def _added_tokens(path: Path, _stamp: tuple[int, int]) -> dict[str, int]:
     # Models are listed at the end of every request, and to read the vocabulary takes 35 ms.
-    added = json.loads(path.read_text(encoding="utf-8"))["added_tokens"]
+    added = json.loads(read_text(path))["added_tokens"]
     return {token["content"]: int(token["id"]) for token in added}
 
 
