@@ -288,6 +288,8 @@ def model_description(model: ModelInfo) -> str:
         facts.append(f"downloaded when first used{size}")
     elif model.stored_bytes:
         facts.append(f"{file_size(model.stored_bytes)} on disk")
+    if model.kernels == "xla":
+        facts.append("XLA alone, float32 in memory")
     if model.activations != "exact":
         facts.append(f"activations {model.activations}")
     if model.context_length:
