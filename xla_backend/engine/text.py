@@ -118,8 +118,11 @@ class Text:
         )
         if (grammar := prepared.options.grammar) is not None:
             watch.enter("tokenize")
-            # Its tables are computed beside the loop.
-            self._grammar = yield AwaitResult(engine.grammars.get(grammar))
+            made = engine.grammars.get(grammar)
+            try:
+                self._grammar = yield AwaitResult(made)
+            finally:
+                made.cancel()  # a stopped request needs it no more
         options = prepared.options
         self._stops = StopStrings(options.stop, options.include_stop_str_in_output)
         watch.enter("queue")

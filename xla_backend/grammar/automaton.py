@@ -90,6 +90,14 @@ class Vocabulary:
             digest.update(numbers.tobytes())
         return digest.hexdigest()
 
+    @functools.cache  # noqa: B019
+    def sorted_texts(self, is_stripped: bool) -> tuple[list[bytes], list[int]]:
+        """The texts in order, with or without the white space that they begin with, and whose they
+        are."""
+        texts = [text.lstrip(b" \t\r\n") if is_stripped else text for text in self.texts]
+        ids = sorted(range(len(texts)), key=texts.__getitem__)
+        return [texts[id] for id in ids], ids
+
     def longest(self, text: bytes) -> int:
         """The longest token that a text begins with; `NONE` if there is none."""
         if not self._ids:

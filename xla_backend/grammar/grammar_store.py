@@ -46,5 +46,5 @@ class GrammarStore:
 
 
 def _name(grammar: Grammar, vocabulary: Vocabulary) -> str:
-    asked = f"{vocabulary.identity} {grammar.behind} {grammar.kind} {grammar.text}"
+    asked = f"{vocabulary.identity} {grammar.behind} {grammar.strict} {grammar.kind} {grammar.text}"
     return hashlib.blake2b(asked.encode(errors="surrogatepass"), digest_size=16).hexdigest()

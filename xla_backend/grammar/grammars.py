@@ -5,11 +5,11 @@ Knows which grammar is asked for, and what is in memory or on disk. Must not kno
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import itertools
 import json
-import re
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,8 +18,8 @@ from typing import Any
 from xla_backend.grammar import (
     automaton,
     channels,
+    document_rules,
     gbnf,
-    json_schema,
     json_text,
     step_by_step,
     tool_calls,
@@ -29,8 +29,9 @@ from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.pattern import Pattern
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.grammar.tool_format import ToolFormat
+from xla_backend.grammar.unique_items import UniqueItems
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.interface.grammar import MAX_CHARACTERS, Behind, Grammar
+from xla_backend.interface.grammar import Behind, Grammar
 from xla_backend.interface.prompt import THOUGHTS_END
 from xla_backend.interface.tools import Tools
 
@@ -39,8 +40,8 @@ MAX_TOOL_CHARACTERS = 150_000
 once: that an automaton is too large takes long to find out."""
 MAX_BYTES = 2**28
 """Of automata in memory; the latest one stays in any case."""
-_WRONG_TYPES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, re.error)
-"""What a keyword with a value of another type raises, wherever it is read."""
+THREADS = 6
+"""In which grammars are made, so that none waits behind slow ones."""
 
 
 def regex(grammar: Grammar) -> str:
@@ -51,19 +52,14 @@ def regex(grammar: Grammar) -> str:
     """
     if grammar.behind:
         return f"{_BEHIND[grammar.behind]}(?:{regex(dataclasses.replace(grammar, behind=''))})"
-    if grammar.kind in ("json_schema", "tool_calls"):
+    if grammar.kind == "json_schema":
+        return document_rules.read(grammar.text, is_closed=grammar.strict).regex()
+    if grammar.kind == "tool_calls":
         asked = json.loads(grammar.text)
-        try:
-            if grammar.kind == "json_schema":
-                return json_schema.regex(asked)
-            answer = Grammar.of(asked["answer"])
-            return tool_calls.regex(asked, regex(answer) if answer else None)
-        except InvalidRequest:
-            raise
-        except _WRONG_TYPES as error:
-            raise InvalidRequest(f"the JSON schema is not valid: {error}.") from error
+        answer = Grammar.of(asked["answer"])
+        return tool_calls.regex(asked, regex(answer) if answer else None)
     if grammar.kind == "json_object":
-        return json_schema.any_object()
+        return json_text.any_object(document_rules.ANY_LEVELS, 0)
     if grammar.kind == "regex":
         return Pattern(grammar.text).whole()
     if grammar.kind == "gbnf":
@@ -91,11 +87,14 @@ def check(grammar: Grammar) -> None:
     Raises:
         InvalidRequest: no text has its form, it is no schema, or it cannot be followed.
     """
+    if grammar.kind == "json_schema":
+        step_by_step.check(_rules(grammar, None))
+        return
     try:
         regex(grammar)
     except InvalidRequest as error:
         try:
-            step_by_step.check(grammar)
+            step_by_step.check(_rules(grammar, None))
         except InvalidRequest:
             raise error from None  # which says more
 
@@ -116,31 +115,34 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
         InvalidRequest: the schema of a tool that is `strict` cannot be followed.
     """
     schemas: dict[str, Any] = {}
+    strict = []
     for tool in tools.allowed:
         name = tool["function"]["name"]
+        is_strict = bool(tool["function"].get("strict"))
+        strict += [name] if is_strict else []
         try:
             schemas[name] = tool_calls.without_notes(tool["function"]["parameters"]) | _ANY_OBJECT
-            regex(Grammar.json_schema(schemas[name]))
+            tool_calls.arguments(schemas[name], is_strict).regex(document_rules.ANY_LEVELS)
         except (InvalidRequest, RecursionError) as error:
-            if not tool["function"].get("strict"):
+            if not is_strict:
                 schemas[name] = _ANY_OBJECT
                 continue
             try:
                 _check_apart(form, tools, answer)
-                check(Grammar.json_schema(schemas[name]))
+                part = tool_calls.arguments(schemas[name], True).part("arguments_")
+                step_by_step.check("start: {}\n{}".format(*part))
             except (InvalidRequest, RecursionError):
                 raise InvalidRequest(f"of the tool {name} {error}") from error
-    is_strict = [bool(tool["function"].get("strict")) for tool in tools.allowed]
     asked = {
         "format": form[:3],
         "tools": schemas,
-        "strict": list(itertools.compress(schemas, is_strict)),
+        "strict": strict,
         "is_free": not tools.must_call,
         "several": tools.several and form.can_repeat,
         "answer": answer.to_dict() if answer else None,
     }
     text = json.dumps(asked)
-    return Grammar("tool_calls", text if len(text) <= MAX_CHARACTERS else _without_schemas(text))
+    return Grammar("tool_calls", text)
 
 
 def _check_apart(form: ToolFormat, tools: Tools, answer: Grammar | None) -> None:
@@ -156,22 +158,45 @@ def _check_apart(form: ToolFormat, tools: Tools, answer: Grammar | None) -> None
 
 def _rules(grammar: Grammar, asked: str | None) -> str:
     """A grammar as `step_by_step` takes it; `asked` is its regular expression, if there is one."""
-    if grammar.behind and asked is None:
+    if grammar.behind and (asked is None or grammar.kind == "json_schema"):
+        before = step_by_step.matching(_BEHIND[grammar.behind])
+        if grammar.kind == "json_schema":
+            rules = document_rules.read(grammar.text, is_closed=grammar.strict)
+            return "start: {} {}\n{}".format(before, *rules.part("inner_"))
         inner = _rules(dataclasses.replace(grammar, behind=""), None).removeprefix("start")
-        return f"start: {step_by_step.matching(_BEHIND[grammar.behind])} inner\ninner{inner}"
-    if grammar.kind != "tool_calls" or asked is not None:
-        return step_by_step.rules(grammar, asked)
+        return f"start: {before} inner\ninner{inner}"
+    if grammar.kind == "json_schema":
+        return document_rules.read(grammar.text, is_closed=grammar.strict).rules()
+    if asked is not None:
+        return f"start: {step_by_step.matching(asked)}"
+    if grammar.kind == "gbnf":
+        return gbnf.step_by_step(grammar.text)
+    if grammar.kind != "tool_calls":
+        raise InvalidRequest("the grammar cannot be followed.")
     told = json.loads(grammar.text)
-    arguments = {name: _part(Grammar.json_schema(of)) for name, of in told["tools"].items()}
+    parts: dict[str, str] = {}
+    others: list[str] = []
+    for name, of in told["tools"].items():
+        rules = tool_calls.arguments(of, name in told["strict"])
+        if (whole := _or_none(rules.regex, document_rules.ANY_LEVELS)) is not None:
+            parts[name] = step_by_step.matching(whole)
+        else:
+            parts[name], more = rules.part(f"a{len(parts)}_")
+            others.append(more)
     answer = Grammar.of(told["answer"])
-    return tool_calls.rules(told, arguments, _part(answer) if answer else None)
+    part = None
+    if answer is not None and (whole := _or_none(regex, answer)) is not None:
+        part = step_by_step.matching(whole)
+    elif answer is not None:
+        part, more = document_rules.read(answer.text, is_closed=answer.strict).part("answer_")
+        others.append(more)
+    return "\n".join([tool_calls.rules(told, parts, part), *others])
 
 
-def _part(grammar: Grammar) -> str:
-    try:
-        return step_by_step.matching(regex(grammar))
-    except InvalidRequest:
-        return step_by_step.document(json.loads(grammar.text))
+def _or_none(make: Callable[..., str], *arguments: Any) -> str | None:
+    with contextlib.suppress(InvalidRequest):
+        return make(*arguments)
+    return None
 
 
 def _smaller(grammar: Grammar) -> Grammar:
@@ -188,7 +213,7 @@ def _without_schemas(text: str) -> str:
     return json.dumps(asked)
 
 
-def _follow(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
+def _in_tables(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
     """An automaton where one can hold the grammar, otherwise what follows it step by step."""
     asked, refused = None, None
     try:
@@ -204,7 +229,11 @@ def _follow(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
 
 
 class Grammars:
-    """Makes automata in a thread of its own."""
+    """Makes automata in threads of its own.
+
+    JSON schemas are followed step by step until there are tables for them, which are made in the
+    background where a schema has some; both allow the same texts.
+    """
 
     def __init__(
         self, vocabulary: Callable[[], Vocabulary], store: GrammarStore | None = None
@@ -215,41 +244,84 @@ class Grammars:
         self._vocabulary: Vocabulary | None = None
         self._made: OrderedDict[Grammar, Automaton | StepByStep] = OrderedDict()
         self._lock = threading.Lock()
-        self._beside = ThreadPoolExecutor(1, "grammars")
+        self._reading = threading.Lock()
+        self.in_front = ThreadPoolExecutor(THREADS, "grammars")
+        self._in_background = ThreadPoolExecutor(1, "tables")
 
     def get(self, grammar: Grammar) -> Future[Automaton | StepByStep]:
-        """What follows a grammar in one text; its error is an `InvalidRequest`, see `check`."""
+        """What follows a grammar in one text; its error is an `InvalidRequest`, see `check`.
+
+        Cancel it where nobody waits for it any more: what has not begun is not made.
+        """
         with self._lock:
             if (known := self._made.get(grammar)) is not None:
                 self._made.move_to_end(grammar)
                 at_once: Future[Automaton | StepByStep] = Future()
                 at_once.set_result(known.for_row())
                 return at_once
-        return self._beside.submit(self._make, grammar)
+        return self.in_front.submit(self._make, grammar)
+
+    def known(self) -> list[Grammar]:
+        """Those in memory."""
+        return list(self._made)
+
+    def wait(self) -> None:
+        """Waits until the tables are there that are being made."""
+        self._in_background.submit(lambda: None).result()
 
     def _make(self, grammar: Grammar) -> Automaton | StepByStep:
         if (known := self._made.get(grammar)) is not None:
             return known.for_row()
-        if self._vocabulary is None:
-            self._vocabulary = self._read()
+        with self._reading:
+            if self._vocabulary is None:
+                self._vocabulary = self._read()
         saved = self._store.load(grammar, self._vocabulary) if self._store else None
-        made = saved or self._follow(grammar, self._vocabulary)
+        if saved is not None:
+            return self._add(grammar, saved).for_row()
+        if grammar.kind != "json_schema":
+            return self._add(grammar, self._follow(grammar, self._vocabulary)).for_row()
+        rules, unique = document_rules.read(grammar.text, is_closed=grammar.strict), None
+        if rules.has_unique:
+            unique = UniqueItems(rules.algebra, self._vocabulary)
+        made = StepByStep.of(_rules(grammar, None), self._vocabulary, unique)
+        row = self._add(grammar, made).for_row()
+        if _or_none(regex, grammar) is not None:
+            self._in_background.submit(self._improve, grammar, self._vocabulary, weakref.ref(row))
+        return row
+
+    def _improve(
+        self, grammar: Grammar, vocabulary: Vocabulary, used: weakref.ref[Automaton | StepByStep]
+    ) -> None:
+        """Makes tables, unless nobody follows the grammar step by step any more, or they exist."""
+        known = self._made.get(grammar)
+        if used() is None or isinstance(known, Automaton):
+            if used() is None and isinstance(known, StepByStep):
+                self._made.pop(grammar, None)  # the next one begins anew
+            return
+        with contextlib.suppress(InvalidRequest):
+            self._save(grammar, vocabulary, made := automaton.build(regex(grammar), vocabulary))
+            self._add(grammar, made)
+
+    def _add(self, grammar: Grammar, made: Automaton | StepByStep) -> Automaton | StepByStep:
         with self._lock:
             self._made[grammar] = made
             while len(self._made) > 1 and self._bytes() > MAX_BYTES:
                 self._made.popitem(last=False)
-        return made.for_row()
+        return made
 
     def _follow(self, grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
         try:
-            made = _follow(grammar, vocabulary)
+            made = _in_tables(grammar, vocabulary)
         except InvalidRequest:
             if (smaller := _smaller(grammar)) == grammar:
                 raise
-            made = _follow(smaller, vocabulary)
+            made = _in_tables(smaller, vocabulary)
+        self._save(grammar, vocabulary, made)
+        return made
+
+    def _save(self, grammar: Grammar, vocabulary: Vocabulary, made: Automaton | StepByStep) -> None:
         if self._store is not None and isinstance(made, Automaton):
             self._store.save(grammar, vocabulary, made)
-        return made
 
     def _bytes(self) -> int:
         return sum(each.bytes for each in self._made.values())

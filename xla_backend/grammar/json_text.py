@@ -40,6 +40,8 @@ INTEGER = "-?(?:0|[1-9][0-9]*)"
 NUMBER = rf"{INTEGER}(?:\.[0-9]+)?{_EXPONENT}"
 SCALAR = f"(?:{STRING}|{NUMBER}|true|false|null)"
 SPACE = "[ ]?"
+DEEPEST = 12
+"""Levels of indentation."""
 
 _YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
 _LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
@@ -49,21 +51,42 @@ _DATE = (
 )
 _CLOCK = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = rf"{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:[Zz]|[+-]{_CLOCK})"
-_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(?:\.{_LABEL})*"
-_WORD = "[A-Za-z0-9_+-]+"
+_WORD = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+_IPV4 = rf"{_BYTE}(?:\.{_BYTE}){{3}}"
+_GROUP = f"{_HEX}{{1,4}}"
+_IPV6 = "|".join(
+    [
+        f"(?:{_GROUP}:){{7}}{_GROUP}",
+        *(f"(?:{_GROUP}:){{1,{n}}}(?::{_GROUP}){{1,{7 - n}}}" for n in range(1, 7)),
+        f"(?:{_GROUP}:){{1,7}}:",
+        f":(?:(?::{_GROUP}){{1,7}}|:)",
+        f"(?:{_GROUP}:){{6}}{_IPV4}",
+        f"::(?:{_GROUP}:){{0,5}}{_IPV4}",
+        *(f"(?:{_GROUP}:){{{n}}}:(?:{_GROUP}:){{0,{5 - n}}}{_IPV4}" for n in range(1, 6)),
+    ]
+)
+_DURATION_TIME = "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+S)"
+_DURATION_DATE = "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
+_IN_URI = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})"
+_FRAGMENT = f"(?:#{_IN_URI}*)?"
 FORMATS = {
     "date": _DATE,
     "time": _TIME,
     "date-time": f"{_DATE}[Tt]{_TIME}",
+    "duration": f"P(?:{_DURATION_DATE}(?:{_DURATION_TIME})?|{_DURATION_TIME}|[0-9]+W)",
     "uuid": f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}",
     "email": rf"{_WORD}(?:\.{_WORD})*@{_HOST}",
     "hostname": _HOST,
-    "ipv4": rf"{_BYTE}(?:\.{_BYTE}){{3}}",
-    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#@!$&'()*+,;=-]+",
+    "ipv4": _IPV4,
+    "ipv6": _IPV6,
+    "uri": f"[A-Za-z][A-Za-z0-9+.-]*:{_IN_URI}*{_FRAGMENT}",
+    "uri-reference": f"{_IN_URI}*{_FRAGMENT}",
+    "json-pointer": r"(?:/(?:[^~/\x00-\x1f\"\\\\]|~[01])*)*",
 }
-"""Formats of strings (RFC 3339, 4122, 5321 in its common part, 3986), without quotes."""
+"""Formats of strings (RFC 3339, 4122, 5321 without quotes, 4291, 3986, 6901)."""
 
 
 def literal(text: str) -> str:
@@ -73,6 +96,7 @@ def literal(text: str) -> str:
 
 def line_break(depth: int) -> str:
     """White space that may contain a line break, at this nesting depth."""
+    depth = min(depth, DEEPEST)
     return rf"(?:[ ]|\r?\n(?:[ ]{{0,{4 * depth}}}|\t{{0,{depth}}}))?"
 
 
@@ -237,6 +261,12 @@ def _same_length(low: str, high: str) -> str:
         ways.append(f"[{int(low[0]) + 1}-{int(high[0]) - 1}]" + "[0-9]" * rest)
     ways.append(high[0] + _same_length("0" * rest, high[1:]))
     return f"(?:{'|'.join(ways)})"
+
+
+def whole(bound: Decimal, *, up: bool, apart: bool) -> int:
+    """The nearest whole number within a bound."""
+    nearest = int(bound.to_integral_value("ROUND_CEILING" if up else "ROUND_FLOOR"))
+    return nearest + (1 if up else -1) if apart and nearest == bound else nearest
 
 
 Bound = tuple[Decimal, bool]

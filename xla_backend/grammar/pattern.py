@@ -1,7 +1,7 @@
 """Regular expressions as people write them, turned into those that become automata.
 
 Knows the syntax tree of Python's own parser (`re`), which JSON Schema's patterns and those of
-`guided_regex` have in common with it. Must not know schemas or automata.
+`guided_regex` have in common with it, and Unicode's properties. Must not know schemas or automata.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from re import _constants as code  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
+
+import regex
 
 from xla_backend.grammar import json_text
 from xla_backend.grammar.json_text import Ranges, complement, joined
@@ -31,6 +33,58 @@ _UNICODE: dict[str, Callable[[str], bool]] = {
     "space": lambda character: character.isspace() or character == "\ufeff",
 }
 """Those that are such in some: in Python's all of Unicode, in ECMA-262 fewer."""
+
+
+@functools.cache
+def _all_characters() -> str:
+    return "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+
+
+@functools.lru_cache(200)
+def _property(name: str) -> Ranges:
+    """The characters of a Unicode property, as L or Script=Han."""
+    spans = (found.span() for found in regex.finditer(rf"\p{{{name}}}+", _all_characters()))
+    beyond = 0xE000 - 0xD800
+    return [
+        (first if first < 0xD800 else first + beyond, last - 1 + (beyond if last > 0xD800 else 0))
+        for first, last in spans
+    ]
+
+
+_PROPERTY = re.compile(r"\\(?:(p|P)(?:\{(\^?)([^{}]*)\}|([A-Z]))|.)|\[\^?\]?|\]", re.DOTALL)
+
+
+def _without_properties(text: str) -> str:
+    """A pattern with \\p{...} written as sets of characters, which Python's parser knows."""
+    is_in_set = False
+
+    def written(found: re.Match[str]) -> str:
+        nonlocal is_in_set
+        if found[1] is None:
+            if found[0][0] != "\\":
+                is_in_set = is_in_set if found[0][0] == "[" and is_in_set else found[0] != "]"
+            return found[0]
+        try:
+            ranges = _property(found[3] or found[4])
+        except regex.error as error:
+            raise re.error(f"{found[0]} is no property that Unicode has") from error
+        if (found[1] == "P") != bool(found[2]):
+            ranges = complement(ranges)
+        inner = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
+        return inner if is_in_set else f"[{inner}]"
+
+    return _PROPERTY.sub(written, text)
+
+
+@functools.cache
+def _cases() -> list[tuple[int, int]]:
+    """Pairs of characters that differ in case alone."""
+    pairs = []
+    for letter in map(chr, range(0x1E944)):  # the last one that has cases
+        for other in {letter.lower(), letter.upper()} - {letter}:
+            if len(other) == 1:
+                pairs += [(ord(letter), ord(other)), (ord(other), ord(letter))]
+    return pairs
 
 
 @functools.cache
@@ -55,12 +109,19 @@ class _Way:
     begins: bool
     tree: list[Any]
     ends: bool
+    ahead: list[tuple[list[_Way], bool]]
+    """What the text from its beginning on matches, or does not."""
 
     @classmethod
     def of(cls, tree: list[Any]) -> _Way:
-        begins = bool(tree) and tree[0] in _BEGINNINGS
-        ends = len(tree) > begins and tree[-1] in _ENDS
-        return cls(begins, tree[begins : len(tree) - ends], ends)
+        begins, ahead = bool(tree) and tree[0] in _BEGINNINGS, []
+        tree = tree[begins:]
+        while begins and tree and tree[0][0] in _LOOKAHEAD and tree[0][1][0] == 1:
+            inner = [cls.of(each) for each in _alternatives(list(tree[0][1][1]))]
+            ahead.append((inner, tree[0][0] is code.ASSERT))
+            tree = tree[1:]
+        ends = bool(tree) and tree[-1] in _ENDS
+        return cls(begins, tree[: len(tree) - ends], ends, ahead)
 
 
 def _alternatives(tree: list[Any]) -> Iterator[list[Any]]:
@@ -99,16 +160,20 @@ _SAME = {
 class Pattern:
     """A pattern that was parsed."""
 
-    def __init__(self, text: str) -> None:
-        """Parses it.
+    def __init__(self, text: str, *, is_plain: bool = False) -> None:
+        """Parses it; `is_plain` is one whose characters are never written as escapes.
 
         Raises:
             InvalidRequest: it is no regular expression, or more than one.
         """
         self._text = text
+        self._one = json_text.any_of if is_plain else json_text.any_of_in_string
         try:
-            tree = list(parser.parse(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", _SAME.get(text, text))))
-            ways = list(itertools.islice(_alternatives(tree), _MAX_WAYS + 1))
+            plain = re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", _SAME.get(text, text))
+            self._plain = _without_properties(plain)
+            parsed = parser.parse(self._plain)
+            self._flags = parsed.state.flags
+            ways = list(itertools.islice(_alternatives(list(parsed)), _MAX_WAYS + 1))
         except RecursionError:
             raise self._refused("with groups so deep") from None
         except (re.error, OverflowError) as error:
@@ -117,49 +182,71 @@ class Pattern:
             ) from error
         if len(ways) > _MAX_WAYS:
             raise self._refused("with too many alternatives that have anchors")
+        if self._flags & re.MULTILINE:
+            raise self._refused("with the flag (?m)")
         self._ways = [_Way.of(each) for each in ways]
         self._room = _MAX_CHARACTERS
 
+    @classmethod
+    @functools.cache
+    def of_format(cls, name: str) -> Pattern:
+        """The one of a format; see `json_text.FORMATS`."""
+        return cls(f"^(?:{json_text.FORMATS[name]})$", is_plain=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pattern) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    @functools.cached_property
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self._plain)
+
+    def is_in(self, text: str) -> bool:
+        """Whether it matches a part of a text."""
+        return self._compiled.search(text) is not None
+
     def whole(self) -> str:
         """Matches a whole text."""
+        if any(way.ahead for way in self._ways):
+            raise self._refused("with look-around")
         try:
             return "|".join(self._written(way.tree, json_text.any_of) for way in self._ways)
         except RecursionError:
             raise self._refused("with groups so deep") from None
 
-    def in_string(self, fewest: int, most: int | None) -> str:
-        """Matches a JSON string with its quotes, which holds the pattern somewhere.
+    def in_string(self) -> list[tuple[str, bool]]:
+        """Expressions of JSON strings with their quotes: a string holds the pattern somewhere where
+        it matches each of them, or does not, as is said beside it."""
+        try:
+            if not any(way.ahead for way in self._ways):
+                return [(self._quoted(self._ways, json_text.CHARACTER), True)]
+            if len(self._ways) > 1:
+                raise self._refused("with look-around in alternatives")
+            (way,) = self._ways
+            ahead = [(self._quoted(inner, "", way), held) for inner, held in way.ahead]
+            return [(self._quoted(self._ways, json_text.CHARACTER), True), *ahead]
+        except RecursionError:
+            raise self._refused("with groups so deep") from None
 
-        Args:
-            fewest, most: characters of the string; None for any number.
+    def _quoted(self, ways: list[_Way], before: str, around: _Way | None = None) -> str:
+        """A string that one of some ways is in; `before` are characters in front of it."""
+        written = []
+        for way in ways:
+            if around and way.ahead:
+                raise self._refused("with look-around in look-around")
+            inner = self._written(way.tree, self._one)
+            front = f"{before}*" if before and not way.begins else ""
+            written.append(front + inner + ("" if way.ends else f"{json_text.CHARACTER}*"))
+        return f'"(?:{"|".join(written)})"'
 
-        Raises:
-            InvalidRequest: the pattern says nothing of lengths, so that both cannot be followed.
-        """
-        any_more = f"{json_text.CHARACTER}*"
-        ways = []
-        for way in self._ways:
-            tree = way.tree
-            if fewest or most is not None:
-                tree = self._bound(way, fewest, most)
-            written = self._written(tree, json_text.any_of_in_string)
-            before, after = ("" if held else any_more for held in (way.begins, way.ends))
-            ways.append(f"{before}{written}{after}")
-        return f'"(?:{"|".join(ways)})"'
-
-    def _bound(self, way: _Way, fewest: int, most: int | None) -> list[Any]:
-        """Follows bounds on the length: they are the pattern's, or can be its one repetition's."""
-        is_whole, tree = way.begins and way.ends, way.tree
-        low, high = parser.SubPattern(parser.State(), tree).getwidth()
-        if is_whole and low >= fewest and (most is None or high <= most):
-            return tree
-        if is_whole and len(tree) == 1 and tree[0][0] in _REPEATS:
-            kind, (low, high, repeated) = tree[0]
-            if repeated.getwidth() == (1, 1):
-                top = high if most is None or high <= most else most
-                if max(low, fewest) <= top:
-                    return [(kind, (max(low, fewest), top, repeated))]
-        raise self._refused("together with a bound on the string's length")
+    def lengths(self) -> tuple[int, float]:
+        """Between how many characters the strings have that it is in."""
+        if not all(way.begins and way.ends for way in self._ways):
+            return 0, float("inf")
+        widths = [parser.SubPattern(parser.State(), way.tree).getwidth() for way in self._ways]
+        return min(low for low, _ in widths), max(high for _, high in widths)
 
     def _written(self, tree: Any, one: Callable[[Ranges], str]) -> str:
         """A tree as a regular expression; `one` writes one of some characters."""
@@ -178,9 +265,10 @@ class Pattern:
             return f"(?:{'|'.join(self._written(each, one) for each in value[1])})"
         if kind is code.SUBPATTERN:
             _, added, removed, inner = value
-            if added or removed:
-                raise self._refused("with flags, as (?i)")
-            return f"(?:{self._written(inner, one)})"
+            before, self._flags = self._flags, (self._flags | added) & ~removed
+            written = self._written(inner, one)
+            self._flags = before
+            return f"(?:{written})"
         if kind in _REPEATS:
             low, high, inner = value
             if low > _MAX_REPEATS or (high is not code.MAXREPEAT and high > _MAX_REPEATS):
@@ -198,13 +286,13 @@ class Pattern:
     def _characters(self, kind: Any, value: Any, in_some: bool = False) -> Ranges:
         """What one character may be in every dialect, or in some."""
         if kind is code.LITERAL:
-            return [(value, value)]
+            return self._in_any_case([(value, value)])
         if kind is code.RANGE:
-            return [value]
+            return self._in_any_case([value])
         if kind is code.NOT_LITERAL:
-            return complement([(value, value)])
+            return complement(self._in_any_case([(value, value)]))
         if kind is code.ANY:
-            return complement([(10, 10), (13, 13)])
+            return complement([] if self._flags & re.DOTALL else [(10, 10), (13, 13)])
         if kind is code.CATEGORY:
             *negation, name = str(value).removeprefix("CATEGORY_").lower().split("_")
             is_narrow = in_some is bool(negation)
@@ -216,6 +304,17 @@ class Pattern:
         ranges = joined(each for part in parts for each in part)
         return complement(ranges) if is_negated else ranges
 
+    def _in_any_case(self, ranges: Ranges) -> Ranges:
+        """With the other cases of letters, where the pattern ignores cases."""
+        if not self._flags & re.IGNORECASE:
+            return ranges
+        more = [
+            (other, other)
+            for letter, other in _cases()
+            if any(first <= letter <= last for first, last in ranges)
+        ]
+        return joined([*ranges, *more])
+
     def _refused(self, why: str) -> InvalidRequest:
         return InvalidRequest(
             f"the pattern {self._text[:60]!r} {why} cannot be followed: write it without."
@@ -223,6 +322,7 @@ class Pattern:
 
 
 _SETS = (code.LITERAL, code.NOT_LITERAL, code.ANY, code.IN, code.RANGE, code.CATEGORY)
+_LOOKAHEAD = (code.ASSERT, code.ASSERT_NOT)
 _REPEATS = (code.MAX_REPEAT, code.MIN_REPEAT)
 _BEGINNINGS = [(code.AT, code.AT_BEGINNING), (code.AT, code.AT_BEGINNING_STRING)]
 _ENDS = [(code.AT, code.AT_END), (code.AT, code.AT_END_STRING)]

@@ -9,25 +9,17 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from xla_backend.grammar import gbnf
 from xla_backend.grammar.automaton import NONE, Vocabulary
+from xla_backend.grammar.unique_items import UniqueItems
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.interface.grammar import Grammar
 from xla_backend.interface.options import MAX_DRAFTS
 
-_OF_SCHEMAS = {
-    # Without a bound, a model may write nothing else.
-    "whitespace_pattern": r"[ \n\t]{0,40}",
-    "json_allow_general_unicode_escapes": True,
-}
-"""How the library shall read a JSON schema."""
-_LIMITS = LLParserLimits(verbose_errors=False)
+_LIMITS = LLParserLimits(verbose_errors=False, max_grammar_size=3_000_000, max_items_in_row=20_000)
 """The library's own: below 100 MB of a text, and some 15 ms of a token."""
 _ANY_TOKENS = '%llguidance {"no_forcing": true}\n'
 """A text may be written in any tokens, as where an automaton holds it."""
@@ -37,46 +29,25 @@ _LETTERS = Vocabulary([*(bytes([byte]) for byte in range(256)), b""], [256], Fal
 """Where no model is known."""
 
 
-def rules(grammar: Grammar, regex: str | None = None) -> str:
-    """A grammar in the library's notation.
-
-    Args:
-        grammar: what is asked for.
-        regex: matches its texts; None where it is no regular expression.
-
-    Raises:
-        InvalidRequest: it cannot be followed in this way either.
-    """
-    try:
-        if regex is not None:
-            return f"start: {matching(regex)}"
-        if grammar.kind == "gbnf":
-            return gbnf.step_by_step(grammar.text)
-        if grammar.kind == "json_schema":
-            return f"start: {document(json.loads(grammar.text))}"
-    except Exception as error:  # the library raises several types, bare ones too
-        raise InvalidRequest(f"the grammar cannot be followed: {error!s:.100}.") from error
-    raise InvalidRequest("the grammar cannot be followed.")
-
-
 def matching(regex: str) -> str:
     """The part of a rule that matches a regular expression."""
     made = json.loads(LLMatcher.grammar_from_regex(regex))
     return str(made["grammars"][0]["lark_grammar"]).removeprefix("start: ")
 
 
-def document(schema: Mapping[str, Any]) -> str:
-    """The part of a rule that is a valid document."""
-    return f"%json {json.dumps({**schema, 'x-guidance': _OF_SCHEMAS})}"
-
-
-def check(grammar: Grammar) -> None:
-    """Checks a grammar that is no regular expression.
+def check(rules: str) -> None:
+    """Checks rules without a model.
 
     Raises:
-        InvalidRequest: it cannot be followed in this way either.
+        InvalidRequest: they cannot be followed.
     """
-    StepByStep.of(rules(grammar), _LETTERS)
+    StepByStep.of(rules, _LETTERS)
+
+
+def has_text(rules: str) -> bool:
+    """Whether rules allow any text."""
+    matcher = LLMatcher(_tokenizer(_LETTERS), _ANY_TOKENS + rules, limits=_LIMITS, log_level=0)
+    return any(matcher.compute_bitmask()) and not matcher.is_error()
 
 
 class _Tokens:
@@ -112,29 +83,35 @@ class StepByStep:
     drafts = np.full([1, MAX_DRAFTS], NONE, np.int32)
     bytes = 2**23
 
-    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary) -> None:
-        """Begins a text.
+    def __init__(
+        self, matcher: LLMatcher, vocabulary: Vocabulary, unique: UniqueItems | None = None
+    ) -> None:
+        """Begins a text, of which `unique` holds items apart.
 
         Raises:
             InvalidRequest: there is none.
         """
         self._matcher = matcher
+        self._unique = unique
         self._vocabulary = vocabulary
         self._is_first = True
         self.class_of_token = np.zeros([vocabulary.size], np.uint16)
         self._find()
 
     @classmethod
-    def of(cls, rules: str, vocabulary: Vocabulary) -> StepByStep:
+    def of(
+        cls, rules: str, vocabulary: Vocabulary, unique: UniqueItems | None = None
+    ) -> StepByStep:
         """From rules in the library's notation."""
         matcher = LLMatcher(
             _tokenizer(vocabulary), _ANY_TOKENS + rules, limits=_LIMITS, log_level=0
         )
-        return cls(matcher, vocabulary)
+        return cls(matcher, vocabulary, unique)
 
     def for_row(self) -> StepByStep:
         """One for a further text."""
-        return StepByStep(self._matcher.deep_copy(), self._vocabulary)
+        unique = self._unique and self._unique.for_row()
+        return StepByStep(self._matcher.deep_copy(), self._vocabulary, unique)
 
     def follow(self, token_ids: Sequence[int]) -> None:
         """Finds what may follow behind further tokens.
@@ -149,13 +126,17 @@ class StepByStep:
                 (place,) = np.nonzero(self._vocabulary.changed == id)
                 id = self._vocabulary.size + int(place[0]) if len(place) else id
                 self._is_first = False
-            if self._vocabulary.texts[id]:
+            if text := self._vocabulary.texts[id]:
                 self._matcher.consume_token(id)
+                if self._unique:
+                    self._unique.follow(text)
         self._find()
 
     def _find(self) -> None:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
         allowed = np.unpackbits(bits, count=len(self._vocabulary.texts), bitorder="little")
+        if self._unique:
+            allowed[list(self._unique.repeating())] = 0
         size, changed = self._vocabulary.size, self._vocabulary.changed
         self.class_of_token[:] = allowed[:size]
         if self._is_first:

@@ -5,12 +5,14 @@ Knows a `ToolFormat`, JSON schemas and the notation of rules. Must not know auto
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from xla_backend.grammar import channels, json_schema, json_text, step_by_step
+from xla_backend.grammar import channels, document_rules, json_text, step_by_step
+from xla_backend.grammar.document_rules import DocumentRules
 from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.prompt import THOUGHTS, THOUGHTS_END, ToolCall
 
@@ -28,6 +30,15 @@ def without_notes(schema: Any) -> Any:
     }
 
 
+def arguments(schema: Any, is_strict: bool) -> DocumentRules:
+    """The rules of a function's arguments; see `document_rules.read`.
+
+    Objects are closed, as functions take no arguments that they do not name. Of a tool that is not
+    `strict`, keywords that cannot be read are left out.
+    """
+    return document_rules.read(json.dumps(schema), is_closed=True, is_lenient=not is_strict)
+
+
 def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     """Matches the texts of a grammar of `grammars.of_tools`, whose JSON `asked` is.
 
@@ -42,8 +53,9 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     opening, middle, closing = _parts(form)
     names: dict[str, list[str]] = {}
     for name, schema in asked["tools"].items():
-        names.setdefault(json_schema.regex(schema), []).append(json_text.literal(name))
-    ways = [f"(?:{'|'.join(each)}){middle}{arguments}" for arguments, each in names.items()]
+        written = arguments(schema, name in asked["strict"]).regex(document_rules.ANY_LEVELS)
+        names.setdefault(written, []).append(json_text.literal(name))
+    ways = [f"(?:{'|'.join(each)}){middle}{written}" for written, each in names.items()]
     calls = f"{opening}(?:{'|'.join(ways)}){closing}"
     if asked["several"]:
         calls = f"(?:{calls}\\n?)+"

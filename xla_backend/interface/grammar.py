@@ -15,6 +15,7 @@ from xla_backend.interface.errors import InvalidRequest
 
 KINDS = ("json_schema", "json_object", "regex", "choice", "gbnf")
 MAX_CHARACTERS = 100_000
+"""Of rules and regular expressions; schemas are bounded by what becomes of them."""
 Behind = Literal["", "thoughts", "channels"]
 """What a model writes before its text: thoughts that the prompt has opened, or messages in other
 channels."""
@@ -31,6 +32,10 @@ class Grammar:
     Attributes:
         kind: one of `KINDS`, or "tool_calls", which `grammar.grammars` makes.
         text: the schema as JSON, the regular expression, the list of choices as JSON, or the rules.
+        strict: of a schema, whether it is read as OpenAI's `strict`: objects that name properties
+            have no others where `additionalProperties` is left out, and keywords and formats that
+            cannot be followed are refused. Otherwise as JSON Schema says: other properties may
+            follow, and unknown keywords and formats are notes.
         behind: what the model writes before it; only the engine knows.
 
     Raises:
@@ -40,16 +45,21 @@ class Grammar:
     kind: str
     text: str = ""
     behind: Behind = ""
+    strict: bool = False
 
     def __post_init__(self) -> None:
-        if len(self.text) > MAX_CHARACTERS:
+        if self.kind in ("regex", "gbnf", "choice") and len(self.text) > MAX_CHARACTERS:
             raise InvalidRequest(
                 f"a grammar can have {MAX_CHARACTERS:,} characters, not {len(self.text):,}."
             )
 
     @classmethod
-    def json_schema(cls, schema: Any) -> Grammar:
+    def json_schema(cls, schema: Any, *, strict: bool = False) -> Grammar:
         """Valid documents of a schema: an object, JSON text, or a Pydantic model.
+
+        Args:
+            schema: see above.
+            strict: see the attributes.
 
         Raises:
             InvalidRequest: it is none of these.
@@ -65,7 +75,7 @@ class Grammar:
             raise InvalidRequest(
                 f"a JSON schema must be an object, not {type(schema).__name__}: send it as JSON."
             )
-        return cls("json_schema", _as_json(schema))
+        return cls("json_schema", _as_json(schema), strict=strict)
 
     @classmethod
     def json_object(cls) -> Grammar:
@@ -96,13 +106,16 @@ class Grammar:
 
     @classmethod
     def of(cls, value: Any) -> Grammar | None:
-        """From a grammar, None, or its JSON form by kind, as `{"regex": "[0-9]+"}`.
+        """From a grammar, None, or its JSON form by kind, as `{"regex": "[0-9]+"}`; beside
+        "json_schema" there may be "strict".
 
         Raises:
             InvalidRequest: it is none of these.
         """
         if value is None or isinstance(value, Grammar):
             return value
+        if isinstance(value, Mapping) and value.keys() == {"json_schema", "strict"}:
+            return cls.json_schema(value["json_schema"], strict=bool(value["strict"]))
         if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in KINDS:
             raise InvalidRequest(
                 f"grammar must be an object with one of {', '.join(KINDS)}, as "
@@ -120,7 +133,8 @@ class Grammar:
         if self.kind == "json_object":
             return {self.kind: True}
         is_text = self.kind in ("regex", "gbnf")
-        return {self.kind: self.text if is_text else json.loads(self.text)}
+        strict = {"strict": True} if self.strict else {}
+        return {self.kind: self.text if is_text else json.loads(self.text), **strict}
 
 
 def _as_json(value: Any) -> str:

@@ -158,7 +158,7 @@ class Generation(OptionFields):
         "regex, choice, gbnf and json_object",
     )
     response_format: dict[str, Any] | None = Field(
-        None, description="text, json_object, or json_schema with a schema that is always followed"
+        None, description="text, json_object, or json_schema; with strict, objects are closed"
     )
     guided_json: dict[str, Any] | str | None = Field(None, description="of vLLM: a JSON schema")
     guided_regex: str | None = Field(None, description="of vLLM: a regular expression")
@@ -328,7 +328,7 @@ def _response_format(asked: Mapping[str, Any]) -> dict[str, Any] | None:
         )
     if schema is None:
         raise NotSupported("response_format", "response_format has no schema: send one.")
-    return {"json_schema": schema}
+    return {"json_schema": schema} | ({"strict": True} if about.get("strict") else {})
 
 
 def bound(tokens: int | None) -> int | None:

@@ -17,7 +17,8 @@ from xla_backend.interface.decisions import Question
 
 
 def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
+    closed = {"required": list(properties), "additionalProperties": False}
+    return {"type": "object", "properties": properties, **closed}
 
 
 _SHORT = {"type": "string", "maxLength": 60}

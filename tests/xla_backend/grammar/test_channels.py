@@ -139,7 +139,11 @@ ANNA = '{"name": "Anna", "age": 3}'
 
 
 def followed(grammar: Grammar, schema: dict[str, Any]) -> Automaton | StepByStep:
-    made = Grammars(lambda: vocabulary(KIND)).get(grammars.behind(grammar, "channels")).result()
+    of, grammar = Grammars(lambda: vocabulary(KIND)), grammars.behind(grammar, "channels")
+    first = of.get(grammar).result()
+    of.wait()
+    made = of.get(grammar).result()
+    del first
     assert isinstance(made, Automaton) is (schema is PERSON)
     return made
 

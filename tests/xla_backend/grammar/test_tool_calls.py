@@ -166,7 +166,7 @@ def made(
 
 def read(form: ToolFormat | None, text: str, size: int) -> tuple[str, CallReader]:
     """What a text says, and its calls; read in pieces of so many characters."""
-    reader, said, arguments = CallReader(form), "", [""] * 9
+    reader, said, arguments = CallReader(form), "", [""] * 99
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     parts = [part for piece in pieces for part in reader.push(piece)]
     for part in [*parts, *reader.finish()]:
@@ -265,16 +265,50 @@ def test_what_is_wrong_with_tools_is_said(tools: Any, choice: Any, why: str) -> 
         Tools.of(tools, choice, several=False)
 
 
-def test_schemas_that_are_too_long_together_are_any_object_but_of_strict_tools() -> None:
-    names = [f"{n:060}" for n in range(100)]
+def test_long_schemas_of_many_tools_are_followed() -> None:
+    names = [f"{n:060}" for n in range(40)]
     long = {"properties": {name: {"type": "null"} for name in names}, "required": names}
-    tools = Tools.of([listed(f"f{n}", long) for n in range(9)], None, several=False)
+    for strict in ({}, {"strict": True}):
+        tools = Tools.of([listed(f"f{n}", long, **strict) for n in range(30)], None, several=False)
+        assert tools is not None
+        grammar = grammars.of_tools(GENERIC, tools, None)
+        assert len(grammar.text) > 100_000
+        made = Grammars(lambda: vocabulary(SMALL)).get(grammar).result()
+        arguments = json.dumps(dict.fromkeys(names))
+        assert refused_at(made, SMALL, GENERIC.write(ToolCall("", "f9", arguments))) is None
+        wrong = arguments.replace("null", "1")
+        assert refused_at(made, SMALL, GENERIC.write(ToolCall("", "f9", wrong))) is not None
+
+
+UNREADABLE = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "int", "minimum": 3, "exclusiveMinimum": True, "maximum": "9"},
+        "b": {"type": "any"},
+        "c": {"type": "string", "pattern": "(", "maxLength": 2, "required": True},
+        "d": {"$ref": "#/gone"},
+    },
+    "required": None,
+}
+
+
+def test_a_keyword_that_cannot_be_read_drops_no_others() -> None:
+    tools = Tools.of([listed("f", UNREADABLE)], "required", several=False)
     assert tools is not None
-    assert len(grammars.of_tools(GENERIC, tools, None).text) < 2000
-    tools = Tools.of([listed(f"f{n}", long, strict=True) for n in range(9)], None, several=False)
-    assert tools is not None
-    with pytest.raises(InvalidRequest, match="100,000 characters"):
-        grammars.of_tools(GENERIC, tools, None)
+    made = Grammars(lambda: vocabulary(SMALL)).get(grammars.of_tools(GENERIC, tools, None)).result()
+    for arguments, is_one in (
+        ('{"a": 4, "b": [1], "c": "ab", "d": 1}', True),
+        ('{"a": 3, "c": "ab"}', False),
+        ('{"a": 4.5, "c": "ab"}', False),
+        ('{"c": "abc"}', False),
+        ('{"a": 4}', False),
+    ):
+        call = GENERIC.write(ToolCall("", "f", arguments))
+        assert (refused_at(made, SMALL, call) is None) is is_one, arguments
+    strict = Tools.of([listed("f", UNREADABLE, strict=True)], "required", several=False)
+    assert strict is not None
+    with pytest.raises(InvalidRequest, match="of the tool f at #/properties/"):
+        grammars.of_tools(GENERIC, strict, None)
 
 
 @pytest.mark.parametrize("limit", ["automaton.MAX_STATES", "grammars.MAX_TOOL_CHARACTERS"])

@@ -244,7 +244,7 @@ def test_models_that_cannot_chat_are_named(engine: Engine) -> None:
 
 
 def test_a_model_s_own_sampling_is_chosen_with_it(chat: Chatting, engine: Engine) -> None:
-    other = dataclasses.replace(TALKER, name="other", sampling={"temperature": 0.2, "top_p": 0.9})
+    other = dataclasses.replace(TALKER, name="other", sampling={"temperature": 0.6, "top_p": 0.9})
     engine.known.append(other)
     tab = chat.tab
     recommended = INSTRUCT_DEFAULTS.replace(**other.sampling)

@@ -57,7 +57,7 @@ def test_what_was_measured_here_counts_also_for_other_requests_and_models() -> N
     twice = [
         (2 * way.once_s, 2 * way.call_s) for way in (stated(e, STORIES, OPTIONS) for e in Baseline)
     ]
-    durations.keep(compared(STORIES.model, *twice), STORIES)
+    durations.record(compared(STORIES.model, *twice), STORIES)
     assert durations.is_measured(STORIES.model)
     assert not durations.is_measured(SMOLLM2.model)
     expected_s = durations.expected_s(STORIES, OPTIONS, 3, [])

@@ -1,0 +1,871 @@
+"""Rules of the JSON documents that a schema allows, and two notations of them.
+
+Knows how JSON writes the cases of a schema (`schema_algebra`): in which order members come, where
+commas and white space are. Must not know keywords nor tokens. Rules become a regular expression,
+from which tables are made, where they are regular, and otherwise those of `step_by_step`; both
+allow the same texts. Of all valid documents those can be written that name properties in the
+schema's order, others behind them, and break lines and indent as people do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from xla_backend.grammar import json_text, step_by_step
+from xla_backend.grammar.schema_algebra import (
+    Algebra,
+    Case,
+    Count,
+    Goal,
+    Goals,
+    Items,
+    Length,
+    Matches,
+    Members,
+    Multiple,
+    Names,
+    Other,
+    Range,
+    Required,
+    Size,
+    SomeItem,
+    SomeMember,
+    Unique,
+    merged_count,
+    merged_range,
+    refused,
+    type_of,
+)
+from xla_backend.interface.errors import InvalidRequest
+
+ANY_LEVELS = 3
+"""How deep a value may nest in tables of which the schema says nothing."""
+MAX_RULES = 60_000
+MAX_CHARACTERS = 2_000_000
+"""Of a regular expression."""
+_MAX_PATTERNS = 5
+"""Names are of one class for each set of patterns that they match."""
+
+
+# --- parts of rules -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """What a regular expression matches as a whole, all others of `also` match too, or do not."""
+
+    regex: str
+    also: tuple[tuple[str, bool], ...] = ()
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that the library of `step_by_step` describes by its own schema."""
+
+    schema: str
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """One part after the other."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Either:
+    ways: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    part: Node
+    fewest: int
+    most: int | None
+
+
+@dataclass(frozen=True)
+class Enclosed:
+    """An array or an object; what is between its members is one level deeper."""
+
+    opening: str
+    closing: str
+    inner: Node
+
+
+@dataclass(frozen=True)
+class Ref:
+    rule: int
+
+
+class Comma:
+    """Between two members."""
+
+
+class Anything:
+    """Any JSON value."""
+
+
+Node = Terminal | Number | Sequence | Either | Repetition | Enclosed | Ref | Comma | Anything
+COMMA, ANYTHING, EMPTY = Comma(), Anything(), Sequence(())
+
+
+def _optional(part: Node) -> Node:
+    return Repetition(part, 0, 1)
+
+
+def _in_order(*parts: Node) -> Node:
+    flat = [each.parts if isinstance(each, Sequence) else (each,) for each in parts]
+    return Sequence(tuple(itertools.chain.from_iterable(flat)))
+
+
+@functools.lru_cache(32)
+def read(text: str, *, is_closed: bool, is_lenient: bool = False) -> DocumentRules:
+    """The rules of a schema as JSON; see `Algebra`.
+
+    Raises:
+        InvalidRequest: no value is allowed, or a keyword cannot be read or followed.
+    """
+    try:
+        return DocumentRules(Algebra(json.loads(text), is_closed=is_closed, is_lenient=is_lenient))
+    except RecursionError:
+        raise InvalidRequest("the JSON schema nests too deep; use fewer levels.") from None
+
+
+# --- rules of a schema ----------------------------------------------------------------------------
+
+
+class DocumentRules:
+    """The rules of a schema.
+
+    Attributes:
+        start: the first rule's part; None where no value is allowed.
+        has_unique: whether items of some array must differ, which no rule says.
+    """
+
+    def __init__(self, algebra: Algebra) -> None:
+        """Makes them.
+
+        Raises:
+            InvalidRequest: no value is allowed, or a keyword cannot be followed.
+        """
+        self.algebra = algebra
+        self._rules: list[Node | None] = []
+        self._of_goals: dict[Goals, int] = {}
+        self.has_unique = False
+        root = algebra.goal(algebra.root, "#")
+        start = self._value((root,) if root.schema is not True else ())
+        number = 0
+        while number < len(self._rules):  # which grow
+            if number > MAX_RULES:
+                raise InvalidRequest("the JSON schema is too large: use fewer properties.")
+            if callable(make := self._rules[number]):
+                self._rules[number] = make()
+            number += 1
+        self._remove_dead_ends()
+        self._start = self._live(start)
+        if self._start is None:
+            raise InvalidRequest("the JSON schema allows no value at #.")
+        self.regular: str | None = None
+        with contextlib.suppress(InvalidRequest):
+            self.regular = self.regex()
+
+    def _new(self, make: Any) -> Ref:
+        self._rules.append(make)
+        return Ref(len(self._rules) - 1)
+
+    def _value(self, goals: Goals) -> Node:
+        """A value that satisfies goals; its rule is made later."""
+        if not goals:
+            return ANYTHING
+        if goals not in self._of_goals:
+            self._of_goals[goals] = self._new(functools.partial(self._of_cases, goals)).rule
+        return Ref(self._of_goals[goals])
+
+    def _of_cases(self, goals: Goals) -> Node:
+        ways: dict[Node, None] = {}
+        for case in self.algebra.cases(goals):
+            if case.values is not None:
+                ways.update(dict.fromkeys(_constants(case.values)))
+                continue
+            if not case.conditions and len(case.types) == 6:
+                return ANYTHING
+            for kind in sorted(case.types, key=_ORDER.index):
+                ways[self._of_type(kind, case, goals[0].at)] = None
+        return Either(tuple(ways))
+
+    def _of_type(self, kind: str, case: Case, at: str) -> Node:
+        if kind == "object":
+            return self._object(case, at)
+        if kind == "array":
+            return self._array(case, at)
+        others = [v for each in case.of(Other) for v in each.values if type_of(v) == kind]
+        if kind == "string":
+            return _text(_string(case, others))
+        if kind == "number":
+            return _number(case, others, at)
+        names = {"boolean": ("true", "false"), "null": ("null",)}[kind]
+        left = [name for name in names if json.loads(name) not in others]
+        return Either(tuple(map(Terminal, left)))
+
+    # --- objects --------------------------------------------------------------------------------
+
+    def _object(self, case: Case, at: str) -> Node:
+        algebra, members = self.algebra, case.of(Members)
+        if any(type_of(v) == "object" for each in case.of(Other) for v in each.values):
+            raise refused("an object in enum or const under not or oneOf", at)
+        required = dict.fromkeys(name for each in case.of(Required) for name in each.names)
+        # Also those of which it says nothing but that some other one is there.
+        speak = [*members, *(each.beside for each in case.of(SomeMember) if each.beside)]
+        speak.sort(key=lambda each: not each.is_order)
+        named = dict.fromkeys(name for each in speak for name in each.properties) | required
+        on_names = tuple(each.goal for each in case.of(Names))
+        some = case.of(SomeMember)
+        fewest, most = merged_count(case.of(Size))
+        is_closed = (
+            algebra.is_closed
+            and any(each.properties or each.patterns for each in members)
+            and not any(each.is_given for each in members)
+        )
+        parts: list[_Member] = []
+        for name in named:
+            goals = algebra.member_goals(case, name)
+            if on_names and not algebra.holds(name, on_names):
+                goals = (algebra.nothing,)
+            is_needed = name in required
+            if is_closed and not is_needed and not any(each.has(name) for each in members):
+                continue
+            is_one = {number for number, each in enumerate(some) if algebra.is_some(each, name)}
+            witness = self._witness(goals, some, is_one)
+            if algebra.nothing not in goals or is_needed:
+                text = Terminal(f"{json_text.value(name)}[ ]?:[ ]?")
+                parts.append(_Member(text, self._value(goals), is_needed, witness))
+        extras = self._extras(case, list(named), on_names, some, is_closed)
+        body = self._members(parts, extras, fewest, most, len(some), at)
+        return Enclosed("{", "}", body)
+
+    def _extras(
+        self,
+        case: Case,
+        named: list[str],
+        on_names: Goals,
+        some: list[SomeMember],
+        is_closed: bool,
+    ) -> list[_Member]:
+        """The members that are not named, by the patterns that their names match."""
+        members = case.of(Members)
+        speak = [*members, *(each.beside for each in some if each.beside)]
+        patterns = dict.fromkeys(pattern for each in speak for pattern, _ in each.patterns)
+        patterns |= dict.fromkeys(each.pattern for each in some if each.pattern)
+        if len(patterns) > _MAX_PATTERNS:
+            raise InvalidRequest(
+                f"the JSON schema has more than {_MAX_PATTERNS} patterns of names in one object."
+            )
+        found: list[_Member] = []
+        for is_in in itertools.product((True, False), repeat=len(patterns)):
+            held = list(zip(patterns, is_in, strict=True))
+            matched = {pattern for pattern, is_held in held if is_held}
+            goals: dict[Goal, None] = {}
+            for each in members:
+                mine = [goal for pattern, goal in each.patterns if pattern in matched]
+                goals.update(dict.fromkeys(mine or filter(None, [each.others])))
+            goals = {goal: None for goal in goals if goal.schema is not True}
+            if self.algebra.nothing in goals or (is_closed and not matched):
+                continue
+            texts = [
+                part for pattern, is_held in held for part in _negated(pattern.in_string(), is_held)
+            ]
+            # One that its pattern does not match need not be excluded, and tables can be made.
+            is_one = len(held) == 1 and matched
+            excluded = [name for name in named if not is_one or held[0][0].is_in(name)]
+            if excluded:
+                texts.append((_any_constant(excluded), False))
+            for name_texts, violated in self._names(on_names, texts, some):
+                is_one = {
+                    number
+                    for number, each in enumerate(some)
+                    if (
+                        not matched & {pattern for pattern, _ in each.beside.patterns}
+                        if each.beside
+                        else each.pattern in matched
+                        if each.pattern
+                        else number in violated or not each.name
+                    )
+                }
+                witness = self._witness((*goals,), some, is_one)
+                name = _text(name_texts, is_name=True)
+                found.append(_Member(name, self._value(tuple(goals)), False, witness))
+        return found
+
+    def _witness(
+        self, goals: Goals, some: list[SomeMember], is_one: set[int]
+    ) -> dict[frozenset[int], Node]:
+        """The values with which a member is each set of those of which there must be some."""
+        return {
+            which: self._value(
+                tuple(dict.fromkeys((*goals, *(g for at in which if (g := some[at].goal)))))
+            )
+            for which in _subsets(is_one)
+            if which
+        }
+
+    def _names(
+        self, on_names: Goals, texts: list[tuple[str, bool]], some: list[SomeMember]
+    ) -> Iterable[tuple[list[tuple[str, bool]], set[int]]]:
+        """The texts of names, for each way in which they satisfy goals; and which of `some` that
+        speak of a name itself they are."""
+        violated = [(at, each.name) for at, each in enumerate(some) if each.name]
+        for chosen in itertools.product((False, True), repeat=len(violated)):
+            goals = on_names + tuple(
+                name for (_, name), is_in in zip(violated, chosen, strict=True) if is_in and name
+            )
+            which = {at for (at, _), is_in in zip(violated, chosen, strict=True) if is_in}
+            if not goals:
+                yield texts, which
+                continue
+            for case in self.algebra.cases(goals):
+                if "string" not in case.types:
+                    continue
+                if case.values is not None:
+                    names = [value for value in case.values if isinstance(value, str)]
+                    if names:
+                        yield [(_any_constant(names), True), *texts], which
+                    continue
+                others = [v for e in case.of(Other) for v in e.values if isinstance(v, str)]
+                yield [*_string(case, others), *texts], which
+
+    def _members(
+        self,
+        members: list[_Member],
+        extras: list[_Member],
+        fewest: int,
+        most: int | None,
+        pending: int,
+        at: str,
+    ) -> Node:
+        """An object's inside: members in their order, of which some are required, then others.
+
+        The rules are those of an automaton: what may follow when a place has been reached, so many
+        members have been written, as far as that counts, and so many of those are pending of which
+        there must be some.
+        """
+        needed = sum(each.is_required for each in members)
+        if most is not None and not extras and most >= len(members):
+            most = None
+        is_counted = most is not None or fewest > max(1, needed)
+        top = max(fewest, 1, most + 1 if most is not None else 0) if is_counted else 1
+        all_pending = frozenset(range(pending))
+        if (len(members) + 1) * top * 2**pending > MAX_RULES // 3:
+            raise refused("minProperties or maxProperties so large", at)
+        nothing = Either(())
+
+        def written(each: _Member, count: int, of: Node) -> Node:
+            return _in_order(*([COMMA] if count else []), each.name, of)
+
+        # What may follow, by count and pending ones.
+        after: dict[tuple[int, frozenset[int]], Node] = {}
+        for left in _subsets(all_pending):
+            for count in range(top, -1, -1):
+                ways: list[Node] = []
+                is_last = not left and count >= min(fewest, top)
+                if is_last and (most is None or count <= most):
+                    ways.append(EMPTY)
+                if most is None or count < most:
+                    after_one = min(count + 1, top)
+                    if not left and after_one == count:
+                        if extras:
+                            more = Either(tuple(written(e, 1, e.value) for e in extras))
+                            ways = [Repetition(more, 0, None)]
+                    elif not left and not is_counted:
+                        ways += [
+                            _in_order(written(e, count, e.value), after[1, left]) for e in extras
+                        ]
+                    else:
+                        again = after.get((after_one, left))
+                        if again is None:  # itself
+                            again = self._new(nothing)
+                        loop = again if after_one == count else None
+                        for e in extras:
+                            ways.append(_in_order(written(e, count, e.value), again))
+                            for which in e.can_be(left):
+                                rest = after[after_one, left - which]
+                                ways.append(_in_order(written(e, count, e.witness[which]), rest))
+                        if isinstance(loop, Ref):
+                            self._rules[loop.rule] = Either(tuple(ways))
+                            after[count, left] = loop
+                            continue
+                after[count, left] = self._shared(Either(tuple(ways)))
+        is_simple = not is_counted and not pending
+        has_needed = needed > 0
+        for place in reversed(range(len(members))):
+            each = members[place]
+            before = after
+            after = {}
+            for (count, left), rest in before.items():
+                after_one = min(count + 1, top)
+                ways = []
+                if most is None or count < most:
+                    ways.append(
+                        _in_order(written(each, count, each.value), before[after_one, left])
+                    )
+                    for which in each.can_be(left):
+                        behind = before[after_one, left - which]
+                        ways.append(_in_order(written(each, count, each.witness[which]), behind))
+                if is_simple and count == 1:  # the same follows
+                    one = written(each, 1, each.value)
+                    one = one if each.is_required else _optional(one)
+                    after[count, left] = self._shared(_in_order(one, rest), not has_needed)
+                elif (
+                    is_simple
+                    and not each.is_required
+                    and any(later.is_required for later in members[place + 1 :])
+                ):  # the comma is behind it
+                    one = _in_order(each.name, each.value, COMMA)
+                    after[count, left] = _in_order(_optional(one), rest)
+                else:
+                    if not each.is_required:
+                        ways += rest.ways if isinstance(rest, Either) else [rest]
+                    after[count, left] = self._shared(Either(tuple(ways)), not is_simple)
+        return after[0, all_pending]
+
+    def _shared(self, node: Node, is_shared: bool = True) -> Node:
+        """A rule of its own, where several refer to it."""
+        return self._new(node) if is_shared and node not in (EMPTY, Either((EMPTY,))) else node
+
+    # --- arrays ---------------------------------------------------------------------------------
+
+    def _array(self, case: Case, at: str) -> Node:
+        if any(type_of(v) == "array" for each in case.of(Other) for v in each.values):
+            raise refused("an array in enum or const under not or oneOf", at)
+        items, some = case.of(Items), case.of(SomeItem)
+        fewest, most = merged_count(case.of(Count))
+        if case.of(Unique) and most != 1:
+            self.has_unique = True
+        front = max((len(each.front) for each in items), default=0)
+
+        goals = functools.partial(self.algebra.item_goals, case)
+        if some:
+            return Enclosed("[", "]", self._with_some(case, some, front, fewest, most, at))
+        texts = [
+            self._value(goals(place))
+            for place in range(front if most is None else min(front, most))
+        ]
+        each = self._value(goals(front))
+        low = max(0, fewest - len(texts))
+        top = None if most is None else most - len(texts)
+        body: Node
+        if texts:
+            body = EMPTY if top == 0 else Repetition(_in_order(COMMA, each), low, top)
+            for place, text in reversed([*enumerate(texts)]):
+                body = _in_order(*([COMMA] if place else []), text, body)
+                body = body if place < fewest else _optional(body)
+        elif top == 0:
+            body = EMPTY
+        else:
+            more = Repetition(
+                _in_order(COMMA, each), max(0, low - 1), None if top is None else top - 1
+            )
+            body = _in_order(each, more)
+            body = body if fewest else _optional(body)
+        return Enclosed("[", "]", body)
+
+    def _with_some(
+        self,
+        case: Case,
+        some: list[SomeItem],
+        front: int,
+        fewest: int,
+        most: int | None,
+        at: str,
+    ) -> Node:
+        """Items of which some must satisfy more: states by place and those that are pending."""
+        top = max(front, fewest, 1, *(each.start for each in some), 0 if most is None else most + 1)
+        pending = frozenset(range(len(some)))
+        if top * 2 ** len(some) > MAX_RULES // 3:
+            raise refused("contains beside so many items", at)
+        rules: dict[tuple[int, frozenset[int]], Ref] = {}
+        for left in _subsets(pending):
+            for place in range(top, -1, -1):
+                rules[place, left] = rule = self._new(Either(()))
+                ways: list[Node] = []
+                if not left and fewest <= place and (most is None or place <= most):
+                    ways.append(EMPTY)
+                if most is None or place < most:
+                    behind = min(place + 1, top)
+                    goals = self.algebra.item_goals(case, place)
+                    may_be = {which for which in left if some[which].start <= place}
+                    for more in _subsets(may_be):
+                        value = self._value(
+                            tuple(dict.fromkeys((*goals, *(some[which].goal for which in more))))
+                        )
+                        comma = [COMMA] if place else []
+                        ways.append(_in_order(*comma, value, rules[behind, left - more]))
+                self._rules[rule.rule] = Either(tuple(ways))
+        return rules[0, pending]
+
+    # --- dead ends ------------------------------------------------------------------------------
+
+    def _remove_dead_ends(self) -> None:
+        """Takes out what no text ends."""
+        self._has_end: set[int] = set()
+        open_rules, before = list(range(len(self._rules)))[::-1], -1
+        while len(open_rules) != before:
+            before, left = len(open_rules), []
+            for number in open_rules:
+                if _has_end(self._rules[number], self._has_end):
+                    self._has_end.add(number)
+                else:
+                    left.append(number)
+            open_rules = left[::-1]  # chains of rules are long one way or the other
+        self._rules = [self._live(node) for node in self._rules]
+
+    def _live(self, node: Any) -> Node | None:
+        """A part without ways that have no end; None where all have none."""
+        match node:
+            case None:
+                return None
+            case Terminal(regex, also):
+                return node if not also or _has_text(regex, also) else None
+            case Ref(rule):
+                return node if rule in self._has_end else None
+            case Sequence(parts):
+                live = []
+                for part in parts:
+                    if (of := self._live(part)) is None:
+                        return None
+                    live.append(of)
+                return Sequence(tuple(live))
+            case Either(ways):
+                left = [of for way in ways if (of := self._live(way)) is not None]
+                return (left[0] if len(left) == 1 else Either(tuple(left))) if left else None
+            case Repetition(part, fewest, most):
+                of = self._live(part)
+                return Repetition(of, fewest, most) if of else None if fewest else EMPTY
+            case Enclosed(opening, closing, inner):
+                of = self._live(inner)
+                return Enclosed(opening, closing, of) if of else None
+        return node
+
+    # --- notations ------------------------------------------------------------------------------
+
+    def regex(self, any_levels: int | None = None) -> str:
+        """Matches the documents.
+
+        Args:
+            any_levels: how deep a value may nest of which the schema says nothing; None if it
+                must be any.
+
+        Raises:
+            InvalidRequest: no regular expression of a reasonable size does.
+        """
+        if self.has_unique:
+            raise refused("uniqueItems", "#")
+        assert self._start is not None
+        try:
+            return _Regex(self._rules, any_levels).write(self._start, 0)
+        except RecursionError:
+            raise InvalidRequest("the JSON schema is too large for tables.") from None
+
+    def rules(self) -> str:
+        """The documents, in the notation of `step_by_step`: the rule `start`, and others."""
+        start, further = self.part("")
+        return f"start: {start}\n{further}"
+
+    def part(self, prefix: str) -> tuple[str, str]:
+        """The part of a rule that is a document, and the rules of its own, named by a prefix."""
+        if self.has_unique and prefix:
+            raise refused("uniqueItems", "#")
+        assert self._start is not None
+        return _Rules(self._rules, self.regular is not None, prefix).write(self._start)
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A member of an object, or a kind of them.
+
+    Attributes:
+        name: with the colon. value: its value. is_required: whether it must be there.
+        witness: for each set of those of which there must be some, the value with which it is
+            these.
+    """
+
+    name: Node
+    value: Node
+    is_required: bool
+    witness: dict[frozenset[int], Node]
+
+    def can_be(self, pending: frozenset[int]) -> list[frozenset[int]]:
+        """Which sets of pending ones it may be."""
+        return [which for which in self.witness if which <= pending]
+
+
+_ORDER = ("string", "number", "boolean", "null", "object", "array")
+
+
+def _subsets(of: Iterable[int]) -> list[frozenset[int]]:
+    """All, smaller ones first."""
+    each = sorted(of)
+    return [
+        frozenset(some)
+        for size in range(len(each) + 1)
+        for some in itertools.combinations(each, size)
+    ]
+
+
+def _has_end(node: Any, ended: set[int]) -> bool:
+    """Whether a part has a text, if these rules have."""
+    match node:
+        case Terminal(regex, also):
+            return not also or _has_text(regex, also)
+        case Ref(rule):
+            return rule in ended
+        case Sequence(parts):
+            return all(_has_end(part, ended) for part in parts)
+        case Either(ways):
+            return any(_has_end(way, ended) for way in ways)
+        case Repetition(part, fewest):
+            return not fewest or _has_end(part, ended)
+        case Enclosed(_, _, part):
+            return _has_end(part, ended)
+    return True
+
+
+def _constants(values: Iterable[Any]) -> Iterable[Node]:
+    """The texts of some values."""
+    scalars = [value for value in values if not isinstance(value, list | dict)]
+    if scalars:
+        yield Terminal(_any_constant(scalars))
+    for value in values:
+        if isinstance(value, list | dict):
+            yield _constant(value)
+
+
+def _constant(value: Any) -> Node:
+    if not isinstance(value, list | dict):
+        return Terminal(json_text.value(value))
+    parts: list[Node] = []
+    for each in value:
+        parts += [COMMA] if parts else []
+        if isinstance(value, dict):
+            parts.append(Terminal(f"{json_text.value(each)}[ ]?:[ ]?"))
+        parts.append(_constant(value[each] if isinstance(value, dict) else each))
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    return Enclosed(opening, closing, Sequence(tuple(parts)))
+
+
+def _any_constant(values: Iterable[Any]) -> str:
+    return f"(?:{'|'.join(dict.fromkeys(map(json_text.value, values)))})"
+
+
+def _negated(parts: list[tuple[str, bool]], is_held: bool) -> list[tuple[str, bool]]:
+    if is_held:
+        return parts
+    if len(parts) > 1:
+        raise InvalidRequest("a pattern with look-around cannot be excluded: write it without.")
+    return [(parts[0][0], False)]
+
+
+def _string(case: Case, others: list[str]) -> list[tuple[str, bool]]:
+    """The expressions of a string's text that match, or do not; none for any string."""
+    parts: list[tuple[str, bool]] = []
+    fewest, most = merged_count(case.of(Length))
+    held = [each.pattern for each in case.of(Matches) if each.is_held]
+    for each in case.of(Matches):
+        parts += _negated(each.pattern.in_string(), each.is_held)
+    low = max((pattern.lengths()[0] for pattern in held), default=0)
+    high = min((pattern.lengths()[1] for pattern in held), default=float("inf"))
+    if fewest > low or (most is not None and most < high):
+        bounds = f"{{{fewest},{'' if most is None else most}}}"
+        parts.append((f'"{json_text.CHARACTER}{bounds}"', True))
+    if others:
+        parts.append((_any_constant(others), False))
+    return parts
+
+
+def _text(parts: list[tuple[str, bool]], is_name: bool = False) -> Terminal:
+    """A string that all parts say something of."""
+    parts = list(dict.fromkeys(parts))
+    first = next((part for part in parts if part[1]), (json_text.STRING, True))
+    rest = tuple(part for part in parts if part != first)
+    colon = "[ ]?:[ ]?" if is_name else ""
+    return Terminal(first[0] + colon, tuple((text + colon, held) for text, held in rest))
+
+
+def _number(case: Case, others: list[Any], at: str) -> Node:
+    low, high = merged_range(case.of(Range))
+    multiples = case.of(Multiple)
+    steps = [each.of for each in multiples if each.is_held]
+    if any(not each.is_held and each.of != 1 for each in multiples):
+        raise refused("multipleOf under not or oneOf", at)
+    is_whole, is_broken = 1 in steps, any(not each.is_held for each in multiples)
+    if finer := [step for step in steps if step != 1]:
+        if others or is_broken or len(finer) > 1:
+            raise refused("multipleOf beside multipleOf, not or oneOf", at)
+        schema: dict[str, Any] = {"type": "integer" if is_whole else "number"}
+        schema["multipleOf"] = float(finer[0]) if finer[0] % 1 else int(finer[0])
+        for bound, name in ((low, "inimum"), (high, "aximum")):
+            if bound:
+                letter = "m" if bound[1] else "exclusiveM"
+                schema[f"{letter}{name}"] = float(bound[0]) if bound[0] % 1 else int(bound[0])
+        return Number(json.dumps(schema))
+    if is_whole:
+        least = None if low is None else json_text.whole(low[0], up=True, apart=not low[1])
+        top = None if high is None else json_text.whole(high[0], up=False, apart=not high[1])
+        if least is not None and top is not None and least > top:
+            return Either(())
+        is_free = least is None and top is None
+        regex = json_text.INTEGER if is_free else json_text.integer(least, top)
+    elif low is None and high is None:
+        regex = rf"{json_text.INTEGER}(?:\.[0-9]+)?" if others or is_broken else json_text.NUMBER
+    else:
+        regex = json_text.number(low, high)
+    also = [(f"{json_text.value(_short(value))}(?:\\.0+)?", False) for value in others]
+    if is_broken:
+        also.append((rf"{json_text.INTEGER}(?:\.0+)?", False))
+    return Terminal(regex, tuple(also))
+
+
+def _short(value: float) -> float:
+    return int(value) if value == int(value) else value
+
+
+@functools.lru_cache(4000)
+def _has_text(regex: str, also: tuple[tuple[str, bool], ...]) -> bool:
+    return step_by_step.has_text(f"start: T\nT: {_terminal(regex, also)}")
+
+
+def _terminal(regex: str, also: tuple[tuple[str, bool], ...]) -> str:
+    parts = [(regex, True), *also]
+    return " & ".join(("" if held else "~") + _slashed(text) for text, held in parts)
+
+
+def _slashed(regex: str) -> str:
+    return "/" + regex.replace("/", "\\x2f") + "/"
+
+
+class _Regex:
+    """Writes rules as a regular expression."""
+
+    def __init__(self, rules: list[Any], any_levels: int | None) -> None:
+        self._rules, self._any_levels = rules, any_levels
+        self._open: set[int] = set()
+        self._characters = 0
+
+    def write(self, node: Any, depth: int) -> str:
+        match node:
+            case Terminal(regex, ()):
+                written = regex
+            case Sequence(parts):
+                written = "".join(self.write(part, depth) for part in parts)
+            case Either(ways):
+                each = dict.fromkeys(self.write(way, depth) for way in ways)
+                written = f"(?:{'|'.join(each)})"
+            case Repetition(part, fewest, most):
+                inner = self.write(part, depth)
+                times = f"{{{fewest},{'' if most is None else most}}}"
+                written = (
+                    f"(?:{inner}){'?' if (fewest, most) == (0, 1) else times}" if inner else ""
+                )
+            case Enclosed(opening, closing, inner):
+                inner = self.write(inner, depth + 1)
+                written = json_text.enclosed(opening, inner, closing, depth)
+            case Comma():
+                written = json_text.comma(depth - 1)
+            case Ref(rule):
+                if rule in self._open:
+                    raise InvalidRequest("the JSON schema refers to itself.")
+                self._open.add(rule)
+                written = self.write(self._rules[rule], depth)
+                self._open.discard(rule)
+            case Anything() if self._any_levels is not None:
+                written = json_text.any_value(self._any_levels, depth)
+            case _:
+                raise InvalidRequest("the JSON schema is not regular.")
+        self._characters += len(written)
+        if self._characters > MAX_CHARACTERS:
+            raise InvalidRequest("the JSON schema is too large for tables.")
+        return written
+
+
+class _Rules:
+    """Writes rules in the notation of `step_by_step`."""
+
+    def __init__(self, rules: list[Any], is_regular: bool, prefix: str) -> None:
+        self._rules, self._is_regular, self._prefix = rules, is_regular, prefix
+        self._texts: dict[str, str] = {}
+        self._names: dict[tuple[int, int], str] = {}
+        self._todo: list[tuple[str, int, int]] = []
+        self._has_any = False
+
+    def write(self, start: Node) -> tuple[str, str]:
+        first = self._of(start, 0)
+        lines = [f"{name}: {self._of(self._rules[rule], at)}" for name, rule, at in self._todo]
+        if self._has_any:
+            scalar = self._text(Terminal(json_text.SCALAR))
+            ways = self._of(_ANY_OBJECT, 1), self._of(_ANY_ARRAY, 1)
+            lines.append(f"{self._prefix}any: {scalar} | {' | '.join(ways)}")
+        lines += [f"{name}: {text}" for text, name in self._texts.items()]
+        return first, "\n".join(lines)
+
+    def _text(self, text: Terminal) -> str:
+        written = _terminal(text.regex, text.also)
+        return self._texts.setdefault(written, f"{self._prefix.upper()}T{len(self._texts)}")
+
+    def _space(self, depth: int) -> str:
+        return json_text.line_break(depth if self._is_regular else json_text.DEEPEST)
+
+    def _of(self, node: Any, depth: int) -> str:
+        match node:
+            case Terminal():
+                return self._text(node)
+            case Number(schema):
+                return f"%json {schema}"
+            case Sequence(parts):
+                return " ".join(self._of(part, depth) for part in parts) or '""'
+            case Either(ways):
+                return f"({' | '.join(self._of(way, depth) for way in ways)})"
+            case Repetition(part, fewest, most):
+                inner = self._of(part, depth)
+                signs = {(0, 1): "?", (0, None): "*", (1, None): "+"}
+                times = f"{{{fewest},{'' if most is None else most}}}"
+                if most == 0:
+                    return '""'
+                return f"({inner}){signs.get((fewest, most), times)}"
+            case Enclosed(opening, closing, inner):
+                before = self._text(Terminal(f"\\{opening}{self._space(depth + 1)}"))
+                behind = self._text(Terminal(f"{self._space(depth)}\\{closing}"))
+                return f"{before} {self._of(inner, depth + 1)} {behind}"
+            case Comma():
+                return self._text(Terminal(f"[ ]?,{self._space(depth)}"))
+            case Ref(rule):
+                place = rule, depth if self._is_regular else 0
+                if place not in self._names:
+                    self._names[place] = name = f"{self._prefix}r{len(self._names)}"
+                    self._todo.append((name, rule, depth))
+                return self._names[place]
+        self._has_any = True
+        return f"{self._prefix}any"
+
+
+_ANY_OBJECT = Enclosed(
+    "{",
+    "}",
+    _optional(
+        _in_order(
+            Terminal(f"{json_text.STRING}[ ]?:[ ]?"),
+            ANYTHING,
+            Repetition(
+                _in_order(COMMA, Terminal(f"{json_text.STRING}[ ]?:[ ]?"), ANYTHING), 0, None
+            ),
+        )
+    ),
+)
+_ANY_ARRAY = Enclosed(
+    "[", "]", _optional(_in_order(ANYTHING, Repetition(_in_order(COMMA, ANYTHING), 0, None)))
+)
