@@ -72,6 +72,9 @@ _DURATION_TIME = "T(?:[0-9]+H(?:[0-9]+M(?:[0-9]+S)?)?|[0-9]+M(?:[0-9]+S)?|[0-9]+
 _DURATION_DATE = "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
 _IN_URI = r"(?:[A-Za-z0-9._~:/?@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})"
 _FRAGMENT = f"(?:#{_IN_URI}*)?"
+_BEYOND_ASCII = "[\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef\U00010000-\U0001fffd]"
+_IN_IRI = f"(?:{_IN_URI}|{_BEYOND_ASCII})"
+_IRI_REFERENCE = f"{_IN_IRI}*(?:#{_IN_IRI}*)?"
 FORMATS = {
     "date": _DATE,
     "time": _TIME,
@@ -84,9 +87,11 @@ FORMATS = {
     "ipv6": _IPV6,
     "uri": f"[A-Za-z][A-Za-z0-9+.-]*:{_IN_URI}*{_FRAGMENT}",
     "uri-reference": f"{_IN_URI}*{_FRAGMENT}",
+    "iri": f"[A-Za-z][A-Za-z0-9+.-]*:{_IRI_REFERENCE}",
+    "iri-reference": _IRI_REFERENCE,
     "json-pointer": r"(?:/(?:[^~/\x00-\x1f\"\\\\]|~[01])*)*",
 }
-"""Formats of strings (RFC 3339, 4122, 5321 without quotes, 4291, 3986, 6901)."""
+"""Formats of strings (RFC 3339, 4122, 5321 without quotes, 4291, 3986, 3987, 6901)."""
 
 
 def literal(text: str) -> str:

@@ -450,6 +450,8 @@ FORMATS = {
     "ipv6": (["::", "::1", "2001:db8::8:800:200c:417a", "::ffff:1.2.3.4"], ["1", ":::", "1::2::3"]),
     "uri": (["https://a.b/c%20d?e=f#g", "urn:a:b"], ["a b", "/c", "x:%zz"]),
     "uri-reference": (["../a?b#c", ""], ["a b", "%"]),
+    "iri": (["http://räksmörgås.example/å?ö#ü", "urn:a"], ["räk", "http://a b", ":a"]),
+    "iri-reference": (["", "../å#ö"], ["a b", "a#b#c"]),
     "json-pointer": (["", "/a/b~0c"], ["a", "/~2"]),
     "hostname": (["a.b-c.example"], ["-a", "a..b"]),
 }
@@ -459,7 +461,8 @@ FORMATS = {
 def test_formats(name: str) -> None:
     first, _ = followed(Grammar.json_schema({"format": name, "type": "string"}), KINDS[1])
     for text in [*FORMATS[name][0], *FORMATS[name][1]]:
-        is_one = refused_at(first, KINDS[1], json.dumps(text)) is None
+        document = json.dumps(text, ensure_ascii=False)
+        is_one = refused_at(first, KINDS[1], document) is None
         assert is_one is (text in FORMATS[name][0]), text
 
 
