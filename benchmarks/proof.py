@@ -36,6 +36,7 @@ class Section:
 SECTIONS = (
     Section("Probabilities beside PyTorch's", "numbers", {"text": "wikitext-2-test.txt"}),
     Section("The same text in every way", "same_text", {"questions": "gsm8k-test.jsonl"}),
+    Section("Schemas", "maskbench", {"data": "maskbench/data"}),
     Section(
         "Prompts and tokens", "peers", options={"models": [PACKAGED_MODEL], "num_beams": ["1"]}
     ),
