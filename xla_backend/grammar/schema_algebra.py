@@ -705,6 +705,10 @@ def _type(of: Algebra, value: Any, schema: Any, at: str, is_held: bool) -> _Fact
 
 def _values(of: Algebra, value: Any, schema: Any, at: str, is_held: bool) -> _Factor:
     values = tuple(value)
+    try:  # Python's reader takes NaN and Infinity
+        json.dumps(values, allow_nan=False)
+    except ValueError:
+        raise refused("a value that is no JSON", at) from None
     if not is_held:
         return [_Branch(Case(conditions=(Other(values),)))]
     return [_Branch(Case(values=values))] if values else []

@@ -204,17 +204,27 @@ FORM = {"type": "json_schema", "schema": SCHEMA}
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "asked", "more"),
     [
-        ("messages", {"messages": HELLO, "output_config": {"format": FORM, "effort": "low"}}),
-        ("messages", {"messages": HELLO, "output_format": FORM, "thinking": {"type": "adaptive"}}),
-        ("responses", {"input": "a", "text": {"format": FORM | {"name": "a", "strict": True}}}),
+        ("messages", {"messages": HELLO, "output_config": {"format": FORM, "effort": "low"}}, {}),
+        (
+            "messages",
+            {"messages": HELLO, "output_format": FORM, "thinking": {"type": "adaptive"}},
+            {},
+        ),
+        (
+            "responses",
+            {"input": "a", "text": {"format": FORM | {"name": "a", "strict": True}}},
+            {"strict": True},
+        ),
     ],
 )
-def test_an_answer_follows_a_schema(page: ApiPage, path: str, asked: dict[str, Any]) -> None:
+def test_an_answer_follows_a_schema(
+    page: ApiPage, path: str, asked: dict[str, Any], more: dict[str, Any]
+) -> None:
     httpx.post(f"{page.api}/{path}", json=asked).raise_for_status()
     [(_, _, options, _)] = page.backend.asked
-    assert options.to_dict()["grammar"] == {"json_schema": SCHEMA}
+    assert options.to_dict()["grammar"] == {"json_schema": SCHEMA, **more}
 
 
 # --- both -----------------------------------------------------------------------------------------

@@ -572,9 +572,12 @@ NAMED = {"name": "answer", "schema": SCHEMA, "strict": True}
     [
         (
             {"response_format": {"type": "json_schema", "json_schema": NAMED}},
-            {"json_schema": SCHEMA},
+            {"json_schema": SCHEMA, "strict": True},
         ),
-        ({"response_format": {"type": "json_schema"} | NAMED}, {"json_schema": SCHEMA}),
+        (
+            {"response_format": {"type": "json_schema"} | NAMED},
+            {"json_schema": SCHEMA, "strict": True},
+        ),
         ({"response_format": {"type": "json_object"}}, {"json_object": True}),
         ({"response_format": {"type": "json_object", "schema": SCHEMA}}, {"json_schema": SCHEMA}),
         ({"response_format": {"type": "text"}}, None),
@@ -631,17 +634,22 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
             "response_format",
             "has no schema",
         ),
-        ({"guided_json": '{"type": "tree"}'}, "guided_json", "unknown type 'tree' at #"),
-        *(
-            ({"guided_json": malformed}, "guided_json", "the JSON schema")
-            for malformed in (
-                {"type": "object", "required": 5},
-                {"type": "array", "prefixItems": 5},
-                '{"const": NaN}',
-                '{"const": Infinity}',
-            )
+        ({"guided_json": '{"type": "tree"}'}, "guided_json", "a type that JSON has"),
+        (
+            {"guided_json": {"type": "object", "required": 5}},
+            "guided_json",
+            "required must be a list of names at #",
         ),
-        ({"guided_json": {"enum": ["a"], "pattern": "("}}, "guided_json", "beside other keywords"),
+        (
+            {"guided_json": {"type": "array", "prefixItems": 5}},
+            "guided_json",
+            "prefixItems must be a list at #",
+        ),
+        *(
+            ({"guided_json": text}, "guided_json", "has a value that is no JSON at #")
+            for text in ('{"const": NaN}', '{"const": Infinity}', '{"enum": [[-Infinity]]}')
+        ),
+        ({"guided_json": {"enum": ["a"], "pattern": "("}}, "guided_json", "no regular expression"),
         ({"guided_json": '{"type": "number", "minimum": NaN}'}, "guided_json", "must be a number"),
         ({"guided_regex": "(?=a)b"}, "guided_regex", "look-around"),
         (

@@ -96,7 +96,7 @@ def test_an_order_that_the_engine_lost_is_not_under_way_for_ever(
 ) -> None:
     engine.cancel_prefetch()
     assert "0 of 2" in progress_line(order.progress()), "the engine may not have said yet"
-    monkeypatch.setattr("playground.tabs.shapes.shapes._TOLD_WITHIN_S", 0.0)
+    monkeypatch.setattr("playground.tabs.shapes.shapes._STATUS_WITHIN_S", 0.0)
     assert "Press Compile for the rest" in progress_line(order.progress())
     order.drop()
     assert progress_line(order.progress()) == ""
