@@ -98,8 +98,8 @@ class RequestFields:
             listed = ", ".join(f"{{{{{name}}}}}" for name in missing)
             verb, what = ("has", "it") if len(missing) == 1 else ("have", "them")
             raise InvalidRequest(
-                f"{listed} {verb} no value yet: fill {what} in below the prompt. To send the braces as "
-                "they are, write them there again."
+                f"{listed} {verb} no value yet: fill {what} in below the prompt. To send the "
+                "braces as they are, write them there again."
             )
 
     def filled_in(self, draft: Draft, options: GenerationOptions) -> Updates:
