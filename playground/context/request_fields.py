@@ -63,18 +63,7 @@ class RequestFields:
         Raises:
             InvalidRequest: messages or values of variables cannot be read.
         """
-        fill = self._fill(values)
-        return self.page.prompt(
-            self._value(values, "model"),
-            fill(self._value(values, "prompt")),
-            fill(self._value(values, "system")),
-            bool(self._value(values, "raw")),
-            [
-                Message(message.role, fill(message.content))
-                for message in messages_in(self._value(values, "messages") or "")
-            ],
-            fill(self._value(values, "begins_with")),
-        )
+        return self._prompt(values, self._fill(values))
 
     def options(self, values: Mapping[Any, Any]) -> GenerationOptions:
         """The options.
@@ -100,14 +89,17 @@ class RequestFields:
         Raises:
             InvalidRequest: one has no value.
         """
-        prompt, given = self.prompt(values), variables_in(self._value(values, "variables") or "")
+        # As it was written: values are not searched for variables.
+        prompt = self._prompt(values, lambda text: text or "")
+        given = variables_in(self._value(values, "variables") or "")
         texts = [str(e.content) for e in prompt] if isinstance(prompt, tuple) else [str(prompt)]
         names = dict.fromkeys(VARIABLE.findall(" ".join(texts)))
         if missing := [name for name in names if not given.get(name.lower())]:
             listed = ", ".join(f"{{{{{name}}}}}" for name in missing)
+            verb, what = ("has", "it") if len(missing) == 1 else ("have", "them")
             raise InvalidRequest(
-                f"{listed} has no value yet: fill it in below the prompt. To send the braces as "
-                "they are, write them there again."
+                f"{listed} {verb} no value yet: fill {what} in below the prompt. To send the "
+                "braces as they are, write them there again."
             )
 
     def filled_in(self, draft: Draft, options: GenerationOptions) -> Updates:
@@ -127,6 +119,19 @@ class RequestFields:
     def of_options(self, options: GenerationOptions) -> Updates:
         """Updates that set the options' fields."""
         return dict(zip(self.controls.inputs, values_for(options), strict=True))
+
+    def _prompt(self, values: Mapping[Any, Any], fill: Callable[[str | None], str]) -> Prompt:
+        return self.page.prompt(
+            self._value(values, "model"),
+            fill(self._value(values, "prompt")),
+            fill(self._value(values, "system")),
+            bool(self._value(values, "raw")),
+            [
+                Message(message.role, fill(message.content))
+                for message in messages_in(self._value(values, "messages") or "")
+            ],
+            fill(self._value(values, "begins_with")),
+        )
 
     def _value(self, values: Mapping[Any, Any], name: str) -> Any:
         return values[self.settings[name]] if name in self.settings else None

@@ -51,7 +51,7 @@ def test_yes_or_no_is_told_by_bars_and_writes_nothing(window: Visit, engine: Fak
 def test_json_follows_a_schema_and_comes_as_a_form(window: Visit, engine: FakeBackend) -> None:
     answer_as(window, "JSON")
     schema = window.at("#grammar textarea")
-    expect(schema).to_have_value(re.compile("name"))
+    expect(schema).to_have_value(re.compile('"answer"'))
     window.at("#answer_schemas button", has_text="A review").click()
     expect(schema).to_have_value(re.compile("sentiment"))
     engine.words = ('{"sentiment": "neutral", ', '"stars": 3, "summary": "<i>ok</i>"}')

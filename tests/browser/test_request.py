@@ -119,7 +119,7 @@ def test_code_follows_the_request_and_presets_set_options(window: Visit, site: A
 def test_a_preset_that_another_option_forbids_resets_nothing(window: Visit) -> None:
     window.set_number("max_new_tokens", 24)
     window.at("#answer_as label", has_text="JSON").click()
-    window.has_value("#grammar textarea", re.compile('"name"'))
+    window.has_value("#grammar textarea", re.compile('"answer"'))
     window.at("#presets button", has_text="4 beams").click()
     has_number(window, "num_beams", 4)
     window.at("#generate").click()
@@ -127,7 +127,7 @@ def test_a_preset_that_another_option_forbids_resets_nothing(window: Visit) -> N
     window.at("#presets button", has_text="Greedy").click()
     has_number(window, "num_beams", 1)
     has_number(window, "max_new_tokens", 24)
-    window.has_value("#grammar textarea", re.compile('"name"'))
+    window.has_value("#grammar textarea", re.compile('"answer"'))
 
 
 def test_what_was_written_survives_a_reload(window: Visit, site: ApiPage) -> None:
@@ -278,6 +278,10 @@ def test_messages_and_variables_are_filled_in_and_kept_as_a_preset(
         Message("user", 'What has Ada "\\" {{x}}?'),
         Message("assistant", "The {{colour}}"),
     )
+    window.at("#generate").click()
+    window.says("#notice", "{{colour}} has no value yet")
+    expect(window.at("#notice")).not_to_contain_text("{{x}}")  # a value, in which nothing is filled
+    window.at("#variables textarea").last.fill("{{colour}}")
     window.generate()
     assert engine.asked[-1][1] == asked
     window.says("#story .story-answer", "The {{colour}} there was a")
@@ -296,7 +300,10 @@ def test_messages_and_variables_are_filled_in_and_kept_as_a_preset(
     saved = json.loads(window.saved("#presets_export"))
     [preset] = saved["presets"]
     assert preset["messages"][1] == {"role": "assistant", "content": "Hello!"}
-    assert preset["variables"] == {"name": 'Ada "\\" {{x}}'}
+    assert preset["variables"] == {
+        "name": 'Ada "\\" {{x}}',
+        "colour": "{{colour}}",
+    }
     assert "seed" not in preset, "it is not held"
 
     def is_there() -> None:

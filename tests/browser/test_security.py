@@ -65,6 +65,7 @@ def test_prompts_and_answers_stay_text(window: Visit, site: ApiPage, engine: Fak
     window.page.evaluate(_STRANGE)
     engine.words = PAYLOADS
     window.write(ALL)
+    window.at("#variables textarea").fill("{{window.hit=6}}")
     window.set_number("max_new_tokens", 4)
     window.generate()
     window.says("#story", ALL)
