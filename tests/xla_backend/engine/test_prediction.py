@@ -118,7 +118,7 @@ def test_a_larger_function_in_memory_is_reused_rather_than_waiting_for_the_disk(
     found = predict(WANTED, 3, [entry(larger, 4.0, cached=[0.2])], {}, all_stored)
     assert (found.outcome, found.key, found.requested_key) == (CacheOutcome.REUSED, larger, WANTED)
     assert found.expected_s == 0.2
-    exact = predict(WANTED, 3, [entry(larger, 4.0)], {}, all_stored, exact_key=True)
+    exact = predict(WANTED, 3, [entry(larger, 4.0)], {}, all_stored, may_reuse=False)
     assert (exact.outcome, exact.key) == (CacheOutcome.DISK, WANTED)
 
     keys = [CacheKey(128, 1, 32), CacheKey(32, 1, 64), CacheKey(32, 1, 128)]
@@ -141,7 +141,7 @@ def test_a_larger_function_in_memory_is_reused_rather_than_waiting_for_the_disk(
 )
 def test_functions_that_do_not_fit_are_not_reused(other: CacheKey) -> None:
     assert reusable([other], WANTED) is None
-    assert choose(WANTED, {other}, lambda key: False, exact_key=False).outcome is CacheOutcome.MISS
+    assert choose(WANTED, {other}, lambda key: False, may_reuse=True).outcome is CacheOutcome.MISS
 
 
 def test_a_pool_is_served_and_estimated_by_itself_alone() -> None:
