@@ -287,7 +287,7 @@ async function look() {
   const here = location.pathname.replace(/\/?$/, "/");
   // A proxy may answer with its own page.
   marks = await fetch(`${here}changes`, { cache: "no-store" })
-    .then((answer) => (answer.ok ? answer.json() : {}))
+    .then((answer) => (answer.ok ? answer.json().catch(() => ({})) : {}))
     .catch(() => null);
   isLooking = false;
   noteConnection(marks !== null);
