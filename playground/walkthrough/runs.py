@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from playground.context.measuring import TICK_S, MeasuringRun, check_answerable, registry_of
 from playground.context.page_context import PageContext
+from playground.context.runs import page_mode
 from xla_backend import (
     BackendError,
     BucketRules,
@@ -163,7 +164,8 @@ class Walkthrough(MeasuringRun):
         self.status = EngineStatus("generating")
         yield
         time.sleep(SETTLE_S)
-        ask = partial(engine.generate, self.model, self.prompt, options)
+        mode = page_mode(options)
+        ask = partial(engine.generate, self.model, self.prompt, options, mode=mode)
         results = []
         for _ in range(calls):
             results.append((yield from self._wait_for(engine, ask)))
