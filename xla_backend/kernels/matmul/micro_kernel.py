@@ -147,7 +147,7 @@ class _FloatSums:
         result = []
         for row, place in enumerate(self._inputs):
             of_row = slice(row * vectors, (row + 1) * vectors)
-            sums = [
+            scaled = [
                 builder.multiply_add(*each)
                 for each in zip(sums[of_row], scales, values[of_row], strict=True)
             ]
@@ -161,10 +161,10 @@ class _FloatSums:
                     for at in range(0, group.depth, LANES)
                 ]
                 total = builder.splat(builder.total(functools.reduce(builder.fadd, inputs)))
-                sums = [
-                    builder.multiply_add(total, *each) for each in zip(minima, sums, strict=True)
+                scaled = [
+                    builder.multiply_add(total, *each) for each in zip(minima, scaled, strict=True)
                 ]
-            result += sums
+            result += scaled
         return result
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,7 +9,7 @@ import tensorflow as tf
 from xla_backend.kernels.attention import recurrence
 from xla_backend.kernels.attention.recurrence import LANES, RECENT, Heads
 from xla_backend.kernels.graph import kv_operations
-from xla_backend.model.families.mixers import DeltaRule, Linear, State, Taps
+from xla_backend.kernels.xla import states
 
 ROWS, LENGTH = 3, 60
 
@@ -103,12 +100,10 @@ def test_a_text_without_memory_is_read_alike(heads: Heads, corrects: bool) -> No
     """At once, and its last tokens one by one, from the states of other texts and by XLA alone."""
     rows = Rows(heads, corrects=corrects)
     in_memory = rows.check(tokens(0, 0, LENGTH))
-    nothing = SimpleNamespace(corrects=corrects)
-    state = State(*cast("tuple[Linear, Taps, DeltaRule, Linear]", [nothing] * 4), heads)
 
     def read(lines: tf.Tensor) -> tuple[tf.Tensor, ...]:
         by_code = kv_operations.read_all(lines, heads, corrects=corrects)
-        return *by_code, *state.read_all(lines)
+        return *by_code, *states.read_all(lines, heads, corrects=corrects)
 
     def step(lines: tf.Tensor, behind: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
         return kv_operations.step(lines, behind[:1], behind, source, heads, corrects=corrects)
