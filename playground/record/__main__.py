@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from playground.context.runs import Shown
+from playground.context.runs import Shown, page_mode
 from playground.record.document import RecordedRun, document
 from playground.record.space import write_space
 from playground.ui.wording import wording_of
@@ -65,7 +65,7 @@ def _run(
     backend: BackendProcess, info: ModelInfo, text: str, options: GenerationOptions
 ) -> RecordedRun:
     prompt: Prompt = question(text) if info.is_instruct else text
-    result = backend.generate(info.name, prompt, options, in_chunks=True)
+    result = backend.generate(info.name, prompt, options, mode=page_mode(options), in_chunks=True)
     inside = None
     if backend.inspector is not None and not result.key.is_pooled:
         inside = backend.inspector.inspect(info.name, backend.identity(info.name), result.key)
