@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from playground.context.runs import page_mode
 from xla_backend import BucketRules, GenerationOptions, ModelInfo, Prompt
 from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, HUB_MODELS
@@ -116,7 +117,11 @@ def library_code(request: CodeRequest) -> str:
     if not is_known:
         imports.append("from xla_backend.checkpoints.models import Registry")
         registry = f"Registry([{_quoted(name)}])"
-    exact = "    exact_key=True,\n" if request.exact_key else ""
+    # As the page runs it: by functions for padded sizes, unless an option needs a row.
+    mode = page_mode(request.options)
+    more = f"    mode={_quoted(mode)},\n" if mode else ""
+    if request.exact_key:
+        more = "    exact_key=True,\n"
     return f"""\
 {chr(10).join(imports)}
 
@@ -125,7 +130,7 @@ result = backend.generate(
     {_quoted(name)},
     {prompt},
     GenerationOptions({", ".join(f"{name}={_value(value)}" for name, value in values.items())}),
-{exact})
+{more})
 print(result.text)
 print(result.cache.value, result.timing.total_s, "seconds")
 backend.close()"""

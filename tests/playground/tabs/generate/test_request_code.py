@@ -155,6 +155,9 @@ def test_only_what_differs_from_the_defaults_is_named() -> None:
     for _, write in (FORMS[name] for name in FORMS if name != "Transformers"):
         assert "exact_key" in write(changed)
         assert "exact_key" not in write(plain)
+    assert '    mode="padded",\n' in library_code(plain)
+    drafts = a_request("Once", options=GenerationOptions(prompt_lookup_num_tokens=3))
+    assert "mode" not in library_code(drafts)
 
     assert 'Backend(Registry(["somebody/a-model"]))' in library_code(a_request("Once", HUB))
     assert "Backend()" in library_code(a_request("Once"))
