@@ -76,8 +76,8 @@ class TerminalChat:
 
     def _answer(self, said: str) -> None:
         asked = (*self._messages, Message("user", said))
-        stream = self._backend.stream(self._model, asked, self._options, cache_salt=SALT)
         try:
+            stream = self._backend.stream(self._model, asked, self._options, cache_salt=SALT)
             with _stopped_by_ctrl_c(stream):
                 for chunk in stream:
                     print(chunk, end="", file=self._out, flush=True)
