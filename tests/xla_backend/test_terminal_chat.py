@@ -60,7 +60,7 @@ def test_each_turn_says_what_it_reused_where_there_is_a_template(
     assert second[3] > second[2] >= first[3] - 1
     # The same words: all but their last token are known.
     assert anew[2:4] == (first[3] - 1, first[3])
-    assert "Shorten the prompt" in told
+    assert "shorten it by" in told
 
     assert main(["chat", "--no-store", "--model", str(small_gpt2)]) == 2
     assert "has no chat template" in capfd.readouterr().err
