@@ -148,7 +148,7 @@ _FIELDS: dict[str, str] = {
     "space": "white space",
     "thoughts": "thoughts that one of them lacks",
     "tools": "the tools",
-    "left out": "what came next was left out",
+    "left out": "what came next there was left out",
     "inserted": "something was inserted",
     "tokens": "the same text, split into other tokens",
     "content": "its text",
@@ -195,7 +195,11 @@ class PrefixMiss:
     @property
     def reason(self) -> str:
         """The reason, for a person."""
-        when = f" at {datetime.fromtimestamp(self.at, UTC):%H:%M:%S} UTC" if self.at else ""
+        when = (
+            f" at {datetime.fromtimestamp(self.at, UTC):%H:%M:%S} UTC"
+            if self.at is not None
+            else ""
+        )
         first = f"From token {self.place + 1} on, "
         match self.cause:
             case "differs":

@@ -162,6 +162,7 @@ def _message(prompt: _Bytes, contents: Sequence[str]) -> tuple[int | None, bool]
             start = before_token.start() if before_token else prompt.plain.find(spelled, end)
             if start >= 0:
                 end = start + len(spelled)
+                end += len(prompt.plain[end:]) - len(prompt.plain[end:].lstrip())
                 if prompt.at <= end:
                     return place, prompt.at >= start
                 break
@@ -185,7 +186,7 @@ def _field(
     before, sent = prompt.text[: prompt.at], prompt.text[prompt.at :]
     if _dates_at(before, sent) and _dates_at(before, cached):
         return "date"
-    if sent[:1].isspace() != cached[:1].isspace():
+    if sent[:1].isspace() or cached[:1].isspace():
         rests = sent.lstrip()[:_SAME], cached.lstrip()[:_SAME]
         if common(*rests) >= min(4, *map(len, rests)):
             return "space"
