@@ -6,6 +6,7 @@ Knows tokens, messages and texts. Must not know the cache: `rows.prefix` finds t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -74,21 +75,30 @@ def explain(
         tokenizer: of its model.
         rows: earlier rows of its model, which show how long reading takes.
     """
-    ids = prepared.token_ids
-    again = _again(ids[parting.place :], parting.cached) + parting.end - reused
-    if parting.cause == "differs" and again <= 0:
+    if parting.cause != "differs":
+        return _costing(parting, prepared, reused, parting.end - reused, rows)
+    prompt = _Prompt.of(parting, prepared, tokenizer)
+    again = _again(prepared.token_ids[parting.place : prompt.end], parting.cached)
+    if not again:
         return None
-    read = len(ids) - reused
-    found = PrefixMiss(
+    found = _costing(parting, prepared, reused, again, rows)
+    return _with_place(found, prompt, parting, prepared)
+
+
+def _costing(
+    parting: Parting, prepared: Prepared, reused: int, again: int, rows: Sequence[RowRun]
+) -> PrefixMiss:
+    length = len(prepared.token_ids)
+    read = length - reused
+    return PrefixMiss(
         cause=parting.cause,
-        place=reused if parting.cause != "differs" else parting.place,
-        tokens=max(0, again),
-        seconds=reading_s(rows, len(ids), read, read - again) if again > 0 else None,
+        place=parting.place,
+        tokens=again,
+        seconds=reading_s(rows, length, read, read - again) if again else None,
         at=parting.at,
         by_others=parting.by_others,
         model=parting.model,
     )
-    return found if parting.cause != "differs" else _with_place(found, parting, prepared, tokenizer)
 
 
 def _again(sent: Sequence[int], cached: Sequence[int]) -> int:
@@ -102,57 +112,78 @@ def _again(sent: Sequence[int], cached: Sequence[int]) -> int:
     return count
 
 
-class _Bytes(NamedTuple):
-    """A prompt as bytes; in `plain`, tokens without text, such as the ends of turns, are zeros."""
+class _Prompt(NamedTuple):
+    """A prompt as bytes, up to where it parts from an earlier text and behind that.
 
-    text: bytes
+    Attributes:
+        before, sent: of the prompt. cached: how the earlier text goes on.
+        plain: the prompt, with zeros for tokens without text, such as the ends of turns.
+        is_same: whether both go on with the same text, in other tokens.
+        end: the number of tokens up to the end of its last message.
+    """
+
+    before: bytes
+    sent: bytes
+    cached: bytes
     plain: bytes
-    at: int
+    is_same: bool
+    end: int
+
+    @classmethod
+    def of(cls, parting: Parting, prepared: Prepared, tokenizer: Tokenizer) -> _Prompt:
+        ids, messages = prepared.token_ids, prepared.request.prompt
+        spelled = [tokenizer.token_bytes(id) for id in ids]
+        has_text = frozenset(tokenizer.visible(frozenset(ids)))
+        plain = b"".join(
+            each if id in has_text else bytes(len(each))
+            for id, each in zip(ids, spelled, strict=True)
+        )
+        text, place = b"".join(spelled), sum(map(len, spelled[: parting.place]))
+        cached = b"".join(map(tokenizer.token_bytes, parting.cached))
+        same = common(text[place : place + _SAME], cached[:_SAME])
+        is_same = same == min(_SAME, len(cached), len(text) - place)
+        end = len(text)
+        if isinstance(messages, tuple) and (last := messages[-1].content.strip().encode()):
+            end = plain.rfind(last) + len(last) if last in plain else end
+        ends = itertools.accumulate(map(len, spelled))
+        until = sum(each <= end for each in ends)
+        place += same
+        return cls(text[:place], text[place:], cached[same:], plain, is_same, until)
 
 
 def _with_place(
-    found: PrefixMiss, parting: Parting, prepared: Prepared, tokenizer: Tokenizer
+    found: PrefixMiss, prompt: _Prompt, parting: Parting, prepared: Prepared
 ) -> PrefixMiss:
     """The miss with the place in the prompt's messages, and what differs there."""
-    ids, place, request = prepared.token_ids, parting.place, prepared.request
-    cached = b"".join(map(tokenizer.token_bytes, parting.cached))
-    spelled = [tokenizer.token_bytes(id) for id in ids]
-    has_text = frozenset(tokenizer.visible(frozenset(ids)))
-    plain = [b if id in has_text else bytes(len(b)) for id, b in zip(ids, spelled, strict=True)]
-    start = sum(map(len, spelled[:place]))
-    sent = b"".join(spelled)
-    same = common(sent[start : start + _SAME], cached[:_SAME])
-    prompt, after = _Bytes(sent, b"".join(plain), start + same), cached[same:]
-    message, is_inside = None, isinstance(request.prompt, str)
+    request = prepared.request
+    message, is_inside, role = None, isinstance(request.prompt, str), ""
     if isinstance(request.prompt, tuple):
-        contents = [each.content for each in request.prompt]
-        message, is_inside = _message(prompt, contents)
-    field: PrefixField
-    if same == min(_SAME, len(cached), len(sent) - start):
-        field = "tokens"
-    elif (names := _tool_names(prepared)) and not is_inside and _is_near(prompt, after, names):
+        message, is_inside = _message(prompt, [each.content for each in request.prompt])
+    if prompt.is_same:
+        field: PrefixField = "tokens"
+    elif (names := _tool_names(prepared)) and not is_inside and _is_near(prompt, names):
         field, message = "tools", None
     else:
-        field = _field(prompt, after, ids[place:], parting.cached, is_inside)
+        ids = prepared.token_ids[parting.place :]
+        field = _field(prompt, ids, parting.cached, is_inside)
         if message == 0 and not is_inside:  # the template's own beginning
             message = None
-    role = "" if message is None else request.prompt[message].role  # type: ignore[index,union-attr]
+    if isinstance(request.prompt, tuple) and message is not None:
+        role = request.prompt[message].role
+    found = dataclasses.replace(found, message=message, role=role, field=field)
     if request.shares_salt:
-        return dataclasses.replace(found, message=message, role=role, field=field)
+        return found
     return dataclasses.replace(
         found,
-        message=message,
-        role=role,
-        field=field,
-        before=_text(sent[max(0, prompt.at - AROUND) : prompt.at]),
-        sent=_text(sent[prompt.at : prompt.at + AROUND]),
-        cached=_text(after[:AROUND]),
+        before=_text(prompt.before[-AROUND:]),
+        sent=_text(prompt.sent[:AROUND]),
+        cached=_text(prompt.cached[:AROUND]),
     )
 
 
-def _message(prompt: _Bytes, contents: Sequence[str]) -> tuple[int | None, bool]:
+def _message(prompt: _Prompt, contents: Sequence[str]) -> tuple[int | None, bool]:
     """The message in which a place is, or which follows it; and whether it is in its content."""
-    end = 0
+    end, at = 0, len(prompt.before)
     for place, content in enumerate(contents):
         for text in dict.fromkeys((content.strip(), split_thoughts(content)[1].strip())):
             if not (spelled := text.encode()):
@@ -163,8 +194,8 @@ def _message(prompt: _Bytes, contents: Sequence[str]) -> tuple[int | None, bool]
             if start >= 0:
                 end = start + len(spelled)
                 end += len(prompt.plain[end:]) - len(prompt.plain[end:].lstrip())
-                if prompt.at <= end:
-                    return place, prompt.at >= start
+                if at <= end:
+                    return place, at >= start
                 break
     return None, False
 
@@ -174,16 +205,16 @@ def _tool_names(prepared: Prepared) -> list[bytes]:
     return [json.dumps(each.get("name", ""))[1:-1].encode() for each in functions]
 
 
-def _is_near(prompt: _Bytes, cached: bytes, names: Sequence[bytes]) -> bool:
-    near = prompt.text[max(0, prompt.at - _NEAR) : prompt.at + _NEAR] + cached[:_NEAR]
+def _is_near(prompt: _Prompt, names: Sequence[bytes]) -> bool:
+    near = prompt.before[-_NEAR:] + prompt.sent[:_NEAR] + prompt.cached[:_NEAR]
     return any(name in near for name in names)
 
 
 def _field(
-    prompt: _Bytes, cached: bytes, sent_ids: Sequence[int], cached_ids: Sequence[int], inside: bool
+    prompt: _Prompt, sent_ids: Sequence[int], cached_ids: Sequence[int], is_inside: bool
 ) -> PrefixField:
     """What differs between a prompt and an earlier text, from a place on."""
-    before, sent = prompt.text[: prompt.at], prompt.text[prompt.at :]
+    before, sent, cached = prompt.before, prompt.sent, prompt.cached
     if _dates_at(before, sent) and _dates_at(before, cached):
         return "date"
     if sent[:1].isspace() or cached[:1].isspace():
@@ -197,7 +228,7 @@ def _field(
         return "left out"
     if _holds(sent_ids, cached_ids[:RUN]):
         return "inserted"
-    return "content" if inside else "template"
+    return "content" if is_inside else "template"
 
 
 def _holds(ids: Sequence[int], run: Sequence[int]) -> bool:

@@ -213,7 +213,7 @@ def test_place_and_cause(ask: Ask, name: str) -> None:
     assert miss.sent.startswith(case.text)
     assert miss.cached != miss.sent
     # As many tokens are read again as both have behind the place, less what is new there.
-    assert 20 < miss.tokens <= len(sent.token_ids) - common
+    assert 8 <= miss.tokens <= len(sent.token_ids) - common
     assert miss.seconds is not None
     again = ask(**case.sent)[1]
     assert (again.prefix_miss, again.cached_tokens) == (None, len(sent.token_ids) - 1)
@@ -300,7 +300,5 @@ def test_not_written_yet(backend: Backend, ask: Ask, folders: list[str]) -> None
 def test_another_question_is_no_miss(ask: Ask) -> None:
     """Nothing that was there is read again."""
     ask(**talk())
-    goes_on = (*ASKED, Message("assistant", "The light is on."), Message("user", "Thanks!"))
-    for prompt in (changed(5, "Set a timer, please."), goes_on, "Once upon a time"):
-        miss = ask(prompt)[1].prefix_miss
-        assert miss is None or (miss.field == "content" and prompt == goes_on)
+    for prompt in (changed(5, "Set a timer, please."), "Once upon a time"):
+        assert ask(prompt)[1].prefix_miss is None
