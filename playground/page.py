@@ -126,8 +126,7 @@ def create_app(
                     came_in_sight = f"() => cameInSight({json.dumps(address)}, {shown_as})"
                     item.select(None, None, [*parts], js=came_in_sight, **QUIET)
         request = built["playground"].fields
-        for mode in ("start", "chat"):
-            built[mode].open_in(request)
+        built["chat"].open_in(request)
         built["runs"].connect(request)
         pickers = {address: _pickers(item) for address, item in items.items()}
         _share_model(page, items, pickers)

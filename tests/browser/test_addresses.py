@@ -57,8 +57,9 @@ def test_every_mode_is_a_click_away_and_a_place_leads_back_to_where_one_was(wind
     for address, mode in modes(admin=True).items():
         window.open_mode(mode.name)
         wait_for_mode(window, address)
+    window.open_mode("Chat")
     window.open_mode("Batch")
-    for place, address in (("Start", "start"), ("Try", "batch")):
+    for place, address in (("Compiler", "shapes"), ("Batch & compare", "batch"), ("Try", "chat")):
         window.at("#place_links").get_by_role("link", name=place).click()
         wait_for_mode(window, address)
 
@@ -74,9 +75,10 @@ def test_an_address_opens_its_mode_and_keeps_the_rest(window: Visit, site: ApiPa
     expected = {"tab": ["playground"], "prompt": ["The fox"]}
     window.page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
     for query, address in (
-        ("", "start"),
-        ("?tab=%22%3Cb%3E", "start"),
-        ("?tab=about", "start"),  # of an earlier version
+        ("", "playground"),
+        ("?tab=%22%3Cb%3E", "playground"),
+        ("?tab=about", "playground"),  # of earlier versions
+        ("?tab=start", "playground"),
         ("?tab=try", "playground"),
         ("?tab=compiler", "shapes"),
         ("?prompt=The+fox", "playground"),
@@ -88,17 +90,16 @@ def test_an_address_opens_its_mode_and_keeps_the_rest(window: Visit, site: ApiPa
     window.page.wait_for_url("**/?prompt=The+fox")
 
 
-def test_a_prompt_at_the_start_is_answered_in_the_playground(
-    visit: Callable[..., Visit], site: ApiPage, engine: FakeBackend
+def test_a_recorded_run_stands_where_the_first_result_comes(
+    window: Visit, site: ApiPage, engine: FakeBackend
 ) -> None:
-    window = visit(address=site.url)
-    window.says("#start_walkthrough", "MISS", "HIT", "REUSED", "DISK", "Measured on")
-    window.at("#start_prompt textarea").fill("A tale from the start")
-    window.page.keyboard.press("Enter")
-    wait_for_mode(window, "playground")
-    window.says("#report", "Decode tokens/s")
-    window.says("#story .story-prompt", "A tale from the start")
-    assert [prompt for _, prompt, *_ in engine.asked] == ["A tale from the start"]
+    window.says("#walkthrough", "MISS", "HIT", "REUSED", "DISK", "Measured on")
+    expect(window.at("#story")).to_be_hidden()
+    window.generate()
+    expect(window.at("#walkthrough")).to_be_hidden()
+    assert len(engine.asked) == 1
+    window.at("#introduction a", has_text="numbers").click()
+    expect(window.at("#meanings h2").first).to_be_in_viewport()
 
 
 def test_a_model_that_is_chosen_is_that_of_the_modes_that_offer_it(window: Visit) -> None:

@@ -140,19 +140,18 @@ def test_a_walkthrough_is_stopped_and_a_visitor_who_leaves_ends_it(
             self.ended.set()
 
     monkeypatch.setattr(walkthrough_runs, "BackendProcess", Held)
-    window = visit(390, 844, address=f"{site.url}/?tab=start")
-    for prefix, before in (("start_", "#start_walkthrough .stored"), ("", "#report")):
-        starting = window.at(f"#{prefix}walkthrough", has_text="processes are starting")
-        show = window.at(f"#{prefix}walkthrough_show")
+    window = visit(390, 844, address=site.url)
+    for _ in range(2):
+        starting = window.at("#walkthrough", has_text="processes are starting")
+        show = window.at("#walkthrough_show")
         show.click()
         starting.wait_for()
         expect(show).to_be_disabled()
-        expect(window.at(before)).to_be_hidden()  # it stands in place of the result
+        expect(window.at("#story")).to_be_hidden()  # it stands in place of the result
         assert window.overflow() == 0
         window.page.keyboard.press("Escape")
         expect(show).to_be_enabled()
-        expect(window.at(before)).to_be_visible()  # nothing was measured: the result is back
-        window.open_mode("Playground")
+        expect(window.at("#story")).to_be_visible()  # nothing was measured: the result is back
 
     show.click()
     starting.wait_for()

@@ -80,7 +80,7 @@ class CompareTab:
             [
                 "One prompt, several methods, one after the other, several times each. Two at "
                 "once, as text or JSON: ",
-                h.a(href="?tab=side_by_side")["Side by side"],
+                h.a(href="?tab=playground")["+ compare"],
                 ".",
             ],
         )
