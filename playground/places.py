@@ -23,7 +23,6 @@ from playground.tabs.inside.tab import InsideTab
 from playground.tabs.models.tab import ModelsTab
 from playground.tabs.shapes.tab import ShapesTab
 from playground.tabs.speech.tab import SpeechTab
-from playground.tabs.statistics.tab import StatisticsTab
 from playground.ui.markup import rendered
 
 
@@ -53,7 +52,6 @@ PLACES = {
         {
             "batch": BatchTab,
             "compare": CompareTab,
-            "statistics": StatisticsTab,
             "runs": HistoryPanel,
         },
     ),
@@ -65,7 +63,10 @@ PLACES = {
 """The places by their names in addresses; the first is the default."""
 ADMIN_MODES = (ModelsTab,)
 """Those that change the engine for everybody."""
-_MOVED = {"about": "playground", "start": "playground", draft.SIDES: "playground"}
+_MOVED = {
+    **dict.fromkeys(("about", "start", draft.SIDES), "playground"),
+    "statistics": "runs",
+}
 """Names in addresses of earlier versions."""
 
 

@@ -66,7 +66,7 @@ ROOMS = {
         "tabs.code",
         "tabs.generate",
         "tabs.chat tabs.speech tabs.functions tabs.batch tabs.compare tabs.shapes "
-        "tabs.models tabs.inside tabs.statistics tabs.api",
+        "tabs.models tabs.inside tabs.api",
         "api record server",
         "",
     ),

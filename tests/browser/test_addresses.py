@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Request, expect

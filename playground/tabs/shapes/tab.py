@@ -39,9 +39,9 @@ class ShapesTab:
         self._backend = page.backend
         with gr.Column(elem_classes="card"):
             ui.heading(
-                "Compiled functions in memory",
-                "For everybody who uses this page: what each first call cost, and what a call "
-                "costs since.",
+                "What the engine holds",
+                "For everybody who uses this page: what each function’s first call cost, and what "
+                "a call costs since.",
             )
             self.entries = ui.html("", "entries")  # filled in sight
         self.entries_sent = gr.State(None)
@@ -75,9 +75,9 @@ class ShapesTab:
 
     def _refresh_entries(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
-        entries = tuple(self._backend.cached_functions())
-        new = hash(entries)
-        return (gr.skip() if new == sent else cached_functions_table(entries)), new
+        table = cached_functions_table(self._backend.cached_functions(), self._backend.past())
+        new = hash(table)
+        return (gr.skip() if new == sent else table), new
 
     def _build_choice(self) -> None:
         usual = BucketRules().key_for(1, DEFAULTS.num_beams, DEFAULTS.max_new_tokens)

@@ -36,7 +36,7 @@ function tellRuns(runs) {
   ownRuns = runs;
   const isNew = before && JSON.stringify(before) !== JSON.stringify(runs);
   if (isNew) otherWindows?.postMessage({ before, after: runs });
-  for (const mode of ["runs", "statistics"]) delete seen[mode];
+  delete seen.runs;
   showNews();
 }
 // Gradio stores the runs, and reports a full localStorage only to the console.
