@@ -51,7 +51,7 @@ class HistoryPanel:
             self.pinned = ui.html("", "pinned", js_on_load=SCRIPT)
             self.table = ui.html(history_table([]), "history", js_on_load=SCRIPT)
         with gr.Column(elem_classes="card"):
-            ui.heading("Statistics", "Of the runs above whose function was in memory.")
+            ui.heading("Statistics", "Of the runs above.")
             self.statistics = ui.html("", "statistics_runs")
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)

@@ -78,7 +78,7 @@ class CompareTab:
             [
                 "One prompt, several methods, one after the other, several times each. Models and "
                 "options beside each other: ",
-                h.a(href="?tab=playground")["+ compare"],
+                h.a(href="?tab=playground")["+\N{NO-BREAK SPACE}compare"],
                 " in the Playground.",
             ],
         )
