@@ -25,15 +25,15 @@ def test_back_and_forward_go_through_the_modes_without_loading_the_page(window: 
     window.page.evaluate("window.isTheSame = true")
     for width in (1280, 390):
         window.resize(width, 844)
-        for name, address in (("Compare", "compare"), ("Models", "models")):
+        for name, address in (("Batch", "batch"), ("Models", "models")):
             window.open_mode(name)
             wait_for_mode(window, address)
             window.page.wait_for_url(f"**tab={address}")
             assert window.overflow() == 0
         for turn, address in (
-            (window.page.go_back, "compare"),
+            (window.page.go_back, "batch"),
             (window.page.go_back, "playground"),
-            (window.page.go_forward, "compare"),
+            (window.page.go_forward, "batch"),
             (window.page.go_forward, "models"),
         ):
             turn()
@@ -43,7 +43,7 @@ def test_back_and_forward_go_through_the_modes_without_loading_the_page(window: 
         window.page.evaluate("history.back(); setTimeout(() => history.back(), 20)")
         wait_for_mode(window, "playground")
         window.page.go_forward()
-        wait_for_mode(window, "compare")
+        wait_for_mode(window, "batch")
         window.page.go_forward()
         wait_for_mode(window, "models")
         window.open_mode("Playground")
