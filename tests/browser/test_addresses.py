@@ -84,7 +84,7 @@ def test_an_address_opens_its_mode_and_keeps_the_rest(window: Visit, site: ApiPa
     ):
         window.go(f"{site.url}/{query}")
         wait_for_mode(window, address)
-    window.open_mode("Compare")
+    window.open_mode("Models")
     window.page.go_back()
     window.page.wait_for_url("**/?prompt=The+fox")
 
@@ -121,8 +121,8 @@ def test_a_run_goes_on_while_another_mode_is_open(window: Visit, engine: FakeBac
     window.at("#generate").click()
     engine.write(" there")
     window.says("#story .story-new", "there")
-    window.open_mode("Compare")
-    wait_for_mode(window, "compare")
+    window.open_mode("Models")
+    wait_for_mode(window, "models")
     engine.write(" was")
     engine.end()
     window.page.go_back()
