@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 
 import htpy as h
 
-from playground.context import machine
 from playground.context.runs import Shown
-from playground.tabs.generate.in_words import quote
+from playground.tabs.generate.in_words import about, latency, quote, read_again
 from playground.ui import quantities, report_parts
 from playground.ui.markup import answer, caret, quoted, remarks, rendered
 from playground.ui.option_controls import LABELS, relevant
@@ -127,7 +126,8 @@ def report(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
         report_parts.against_first_call(result),
         report_parts.phases(result, PHASE_NAMES, hints),
         h.p(".files")[
-            trace_link([TracedRequest(result, shown.spans)]), quote(result, _about(shown))
+            trace_link([TracedRequest(result, shown.spans)]),
+            quote(latency(result), about(result, shown.ended_s), result.cache),
         ],
         _result_slots(result, wording),
         report_parts.waited(
@@ -182,11 +182,6 @@ def _shape_caption(key: CacheKey, wording: Wording) -> str:
     )
 
 
-def _about(shown: Shown) -> str:
-    at = datetime.fromtimestamp(shown.ended_s, UTC)
-    return f"{model_name(shown.result.model)} on {machine.summary()}, {at:%Y-%m-%d}"
-
-
 def _remarks(shown: Shown) -> h.Node:
     """Footnotes: what ran beside it, and what the total leaves out."""
     result = shown.result
@@ -197,5 +192,6 @@ def _remarks(shown: Shown) -> h.Node:
         shared_with = f" It ran side by side with {others}, which share the processor."
     rounded = report_parts.rounded(result)
     why = result.miss.sentence("would have been") if result.miss and result.miss.nearest else ""
-    text = f"{why}{shared_with}{rounded}{beyond}".strip()
+    again = f" {read_again(result.prefix_miss)}"
+    text = f"{why}{again}{shared_with}{rounded}{beyond}".strip()
     return text and remarks(text)
