@@ -58,7 +58,8 @@ def test_every_mode_is_a_click_away_and_a_place_leads_back_to_where_one_was(wind
         wait_for_mode(window, address)
     window.open_mode("Chat")
     window.open_mode("Batch")
-    for place, address in (("Compiler", "functions"), ("Batch & compare", "batch"), ("Try", "chat")):
+    latest = {"Compiler": "functions", "Batch & compare": "batch", "Try": "chat"}
+    for place, address in latest.items():
         window.at("#place_links").get_by_role("link", name=place).click()
         wait_for_mode(window, address)
 
