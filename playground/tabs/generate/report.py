@@ -71,45 +71,12 @@ def interrupted() -> h.Node:
 
 
 @rendered
-def empty_story(wording: Wording = CONTINUING) -> h.Node:
+def empty_story() -> h.Node:
     """The box before the first run."""
-    sentence = f"The {wording.output} appears here, word by word."
+    sentence = h.span(".story-prompt")["The text appears here, word by word."]
     return h.div(".story", role="region", aria_label="Generated text")[
-        h.div(".story-text")[
-            h.span(".story-prompt")[sentence, "\nEarlier ones: "],
-            h.a(href="?tab=runs")["Your runs"],
-        ]
+        h.div(".story-text")[sentence]
     ]
-
-
-@rendered
-def empty_report(wording: Wording = CONTINUING) -> h.Node:
-    """The report before the first run: an outline of what a run will show, without numbers."""
-    example = _in_order(wording, ("padding", 11, "padding"), ("prompt", 5, wording.input))
-    cells = [*example, ("room", 16, "room for new tokens")]
-    return report_parts.frame(
-        None,
-        "Press Show what XLA does: the first call of a shape compiles, every later one only runs.",
-        h.div(".explain")[
-            h.p[
-                "XLA compiles a function for one exact ",
-                h.strong["shape"],
-                f": this many {wording.input} tokens, this many beams, this many new tokens. The "
-                "first time a shape is used, XLA must compile it. Afterwards it is in memory.",
-            ],
-            report_parts.drawing(),
-            h.p[
-                f"{wording.inputs.capitalize()} are ",
-                h.strong["padded"],
-                f" to a few fixed lengths, so that different {wording.inputs} share one compiled "
-                f"function. Padding never changes the {wording.output}.",
-            ],
-            h.div(".slots", aria_hidden="true")[report_parts.cells(cells)],
-            h.ul(".legend", aria_hidden="true")[
-                (h.li[h.i(f".slot.slot-{name}"), h.span[label]] for name, _, label in cells)
-            ],
-        ],
-    )
 
 
 @rendered

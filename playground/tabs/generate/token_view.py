@@ -34,10 +34,9 @@ _HINT = "Point at a token, tap it or use the arrow keys to see the most likely t
 
 
 @rendered
-def empty_token_view(wording: Wording = CONTINUING) -> h.Node:
+def empty_token_view() -> h.Node:
     """The box before the first run."""
-    sentence = f"The tokens of the {wording.output} appear here when it is finished."
-    return _view(nothing(sentence))
+    return _view(nothing("The tokens appear here when the text is finished."))
 
 
 @rendered
