@@ -22,6 +22,7 @@ from playground.tabs.code.view_code import ViewCode
 from playground.tabs.generate import report
 from playground.tabs.generate.answer_as import AnswerAs
 from playground.tabs.generate.answers import decisions_view, form_view
+from playground.tabs.generate.branches import Branches, can_branch
 from playground.tabs.generate.columns import ColumnRuns, Columns, columns_in, runs_of
 from playground.tabs.generate.columns_report import BAR_SCRIPT, answers, bar
 from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
@@ -152,6 +153,7 @@ class PlaygroundTab:
         )
         self.story = ui.html(report.empty_story(), "story")
         self.tokens = ui.html(empty_token_view(), "tokens", js_on_load=script)
+        self.branches = Branches(self._page)
         with gr.Row(elem_classes="origin-row"):
             self.origin = ui.html("", "origin")
             self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
@@ -233,6 +235,9 @@ class PlaygroundTab:
         )
         inputs = {self.link.columns, *self.fields.inputs}
         events.connect(self.generate.click, self._runs_of, inputs, [self.controls.seed])
+        self.branches.connect(
+            self.tokens, self.shown, self.notice, (self.generate, self.stop), self.prompt
+        )
         events.connect_stop()
         self.view.change(self._tokens, [self.view, self.shown], self.tokens, **ui.QUIET)
         self.retry.click(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
@@ -470,5 +475,6 @@ class PlaygroundTab:
         """A hundred kilobytes for 250 tokens: only where they are looked at."""
         if shown is None:
             return gr.skip()
-        wording = self._wording_of(shown)
-        return token_view(shown, wording) if view == TOKENS else empty_token_view()
+        if view != TOKENS:
+            return empty_token_view()
+        return token_view(shown, self._wording_of(shown), can_branch(shown))

@@ -24,12 +24,13 @@ _TOP_SHOWN = 5
 _MUCH = 0.5
 """From this probability of forbidden tokens on, the model would rather have written one of them."""
 _MARKS = {
-    "same-pass": "underlined: in one pass with the token before",
+    "same-pass": "with a coloured line: an accepted draft, in one pass with the token before",
     "forced": "hatched: the form left no other text",
     "diverted": "framed: the model would rather have written what the form forbids",
 }
 _SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
 _SAME_PASS = "It came from the same pass of the model as the token before it, by a correct guess."
+_BRANCH_HINT = " Click it to keep them open; each goes on with the text from there."
 _HINT = "Point at a token, tap it or use the arrow keys to see the most likely tokens there."
 
 
@@ -40,8 +41,11 @@ def empty_token_view() -> h.Node:
 
 
 @rendered
-def token_view(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
-    """Every slot of the compiled shape: padding, prompt, new tokens, unused slots."""
+def token_view(shown: Shown, wording: Wording = CONTINUING, has_branches: bool = False) -> h.Node:
+    """Every slot of the compiled shape: padding, prompt, new tokens, unused slots.
+
+    With `has_branches`, alternatives are buttons: the text goes on from there.
+    """
     result, key = shown.result, shown.result.key
     padding = 0 if key.is_pooled else max(0, key.padded_length - result.prompt_tokens)
     given = [_slots("padding", padding, "padding"), _prompt(result, wording.input)]
@@ -58,7 +62,8 @@ def token_view(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
                 h.figcaption[with_note(f"{result.new_tokens:,} new", note)], new[_new(result)]
             ],
             h.div(".token-given")[_slots("room", unused, "unused")],
-        ]
+        ],
+        has_branches,
     )
 
 
@@ -89,21 +94,21 @@ def visible(text: str) -> str:
     )
 
 
-def _view(box: h.Node) -> h.Element:
+def _view(box: h.Node, has_branches: bool = False) -> h.Element:
     """The box, the legend below it, and the popover of one token.
 
     A live region says the same to screen readers.
     """
     last = len(_SHADES) - 1
-    return h.div(".token-view")[
+    return h.div(".token-view", data_branches=has_branches)[
         h.div(".token-box")[box],
-        h.p(".token-hint")[_HINT],
+        h.p(".token-hint")[_HINT, has_branches and _BRANCH_HINT],
         h.p(".caption")["Probability of each new token, before temperature, filters and penalties"],
         legend(
             ((f"likely-{last - place}", name) for place, name in enumerate(_SHADES)), "token-legend"
         ),
         h.p(".token-detail", aria_live="polite"),
-        h.div(".token-popover", aria_hidden="true", hidden=True)[
+        h.div(".token-popover", aria_hidden=None if has_branches else "true", hidden=True)[
             h.p["The most likely in this place"], h.ol(translate="no"), h.p(".token-place")
         ],
     ]

@@ -18,10 +18,18 @@ const show = (token) => {
     part("detail").textContent = token.dataset.detail;
     const list = popover.querySelector("ol");
     list.replaceChildren();
-    for (const line of token.dataset.topLogprobs.split("\n")) {
+    const canBranch = popover.parentElement.hasAttribute("data-branches");
+    for (const [rank, line] of token.dataset.topLogprobs.split("\n").entries()) {
       const [text, share, width, style] = line.split("\t");
       const row = add(list, "li", style, "");
-      add(row, "bdi", "", text);
+      const isEnd = /^<.*>$/.test(text);
+      if (canBranch && !style && !isEnd) {
+        const button = add(row, "button", "alternative", "");
+        Object.assign(button.dataset, { place: tokens().indexOf(token), rank });
+        button.type = "button";
+        button.title = "Go on from here with this token";
+        add(button, "bdi", "", text);
+      } else add(row, "bdi", "", text);
       add(add(row, "span", "bar", ""), "i", "", "").style.width = width + "%";
       add(row, "b", "", share);
     }
@@ -54,7 +62,16 @@ element.addEventListener("mousemove", (event) => {
   else if (!event.target.closest(".token-popover")) hide();
 });
 element.addEventListener("mouseleave", () => (pinned?.isConnected ? show(pinned) : hide()));
-element.addEventListener("focusout", hide);
+element.addEventListener("focusout", (event) => {
+  if (!part("popover")?.contains(event.relatedTarget)) hide();
+});
+element.addEventListener("click", (event) => {
+  const button = event.target.closest?.("button.alternative");
+  if (!button) return;
+  const { place, rank } = button.dataset;
+  hide();
+  trigger("select", { place: Number(place), rank: Number(rank) });
+});
 element.addEventListener("scroll", hide, true);
 document.addEventListener("pointerdown", (event) => {
   if (!element.contains(event.target)) hide();
