@@ -137,8 +137,8 @@ def test_tokens_of_one_pass_and_what_a_form_forbade_are_told() -> None:
     first, second = re.findall(r"<button[^>]*>", markup)
     assert "same-pass" not in first and "same pass" not in first
     assert "same-pass" in second and "from the same pass of the model as the token before" in second
-    assert "underlined: in one pass with the token before" in markup
-    assert "underlined" not in view(Token(1, "a", -0.1))
+    assert "an accepted draft, in one pass with the token before" in markup
+    assert "draft" not in view(Token(1, "a", -0.1))
 
     tops = (TopLogprob(7, "Sure", math.log(0.6), True), TopLogprob(8, "{", math.log(0.25)))
     markup = view(Token(8, "{", math.log(0.25), tops, forbidden=0.7))
