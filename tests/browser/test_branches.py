@@ -36,6 +36,7 @@ def test_branches_are_a_tree_and_two_of_them_stand_side_by_side(
 
     go_on(window, "#branch_tokens", 0, "other1")
     expect(window.at("#branch_list ul ul ul button[data-side=right]")).to_have_count(1)
+    window.wait_for_result()
     second = engine.streams[-1].request
     assert second.prompt == TokenIds((*first.prompt.ids, 101))
     assert second.cache_salt == first.cache_salt  # so that it finds those before cached
