@@ -160,7 +160,6 @@ class Branches:
         self.list.select(
             self._choose, self._tree, [self._tree, self.list, self.pair, self.tokens], **ui.QUIET
         )
-        shown.change(self._of_other_text, [shown, self._tree], [self.card, self._tree], **ui.QUIET)
         self.to_request.click(
             self._beginning, self._tree, [prompt.answer_start, prompt.text], **ui.QUIET
         )
@@ -232,10 +231,13 @@ class Branches:
         tree = replace(tree, sides=sides)
         return {self._tree: tree, **self._drawn(tree)}
 
-    def _of_other_text(self, shown: Shown | None, tree: Tree | None) -> ui.Updates:
+    @property
+    def parts(self) -> list[gr.blocks.Block]:
+        """What `emptied` updates."""
+        return [self.card, self._tree]
+
+    def emptied(self) -> ui.Updates:
         """Another text has no branches yet."""
-        if tree is not None and tree.branches[0].shown is shown:
-            return {self._tree: gr.skip()}
         return {self.card: gr.update(visible=False), self._tree: None}
 
     def _beginning(self, tree: Tree | None) -> Any:

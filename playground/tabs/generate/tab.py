@@ -227,7 +227,7 @@ class PlaygroundTab:
             shown=self._run_shown,
             ends=[
                 *(self.tokens, self.origin, self.continue_text, self.copy_text, self.retry),
-                *(self.shown, self._page.runs_of_visitor),
+                *(self.shown, self._page.runs_of_visitor, *self.branches.parts),
             ],
             ended=self._run_ended,
             state=[self.shown, self._page.runs_of_visitor, self.view],
@@ -459,6 +459,7 @@ class PlaygroundTab:
             self.continue_text: gr.update(visible=can_go_on),
             self.copy_text: gr.update(value="Copy text", visible=is_text),
             self.retry: gr.update(visible=False),
+            **self.branches.emptied(),
         }
 
     def _result(self, shown: Shown | None) -> ui.Updates:
