@@ -148,7 +148,7 @@ def _bar(
     result = visitor.whole
     ttft = quantities.seconds_or_dash(result.ttft_s) if result else ""
     sentence = f"Visitor {number}"
-    if result:
+    if result and spans:
         sentence += (
             f": joined after {quantities.seconds(spans[0].started - start)}, TTFT {ttft}, "
             f"{quantities.count(result.new_tokens, 'token')}, left after "

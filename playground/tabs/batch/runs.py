@@ -128,8 +128,9 @@ class Batch(RunsTogether):
         self.compared = tuple(sorted([self, *alike], key=lambda each: each.apart_s is None))
 
     def summary(self) -> Summary | None:
-        """The figures; None unless every request has its whole text."""
-        results = [result for member in self.members if (result := member.whole)]
+        """The figures; None unless every request has its whole text, with spans."""
+        whole = [result for member in self.members if (result := member.whole)]
+        results = [result for result in whole if result.spans]
         return summary(results) if len(results) == len(self.members) else None
 
     @property
