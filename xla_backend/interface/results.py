@@ -226,7 +226,11 @@ class PrefixMiss:
         fields = dataclasses.asdict(self)
         seconds = fields.pop("seconds")
         ms = {} if seconds is None else {"ms": round(1000 * seconds, 3)}
-        given = {name: each for name, each in fields.items() if each not in ("", None, False)}
+        given = {
+            name: each
+            for name, each in fields.items()
+            if each is not None and each is not False and each != ""
+        }
         return {"reason": self.reason, **given, **ms}
 
 
