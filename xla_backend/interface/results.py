@@ -165,8 +165,9 @@ class PrefixMiss:
             the engine was, since; "not written": another row was still computing the same text;
             "no state": the model goes on only behind certain tokens; "other model": the text is
             cached for that one; "new salt": nothing is cached under this salt.
-        place: the prompt's first token that was not reused.
-        tokens: how many from there on were read again, although an earlier text had them.
+        place: the prompt's first token that was not reused; where it differs, the first that the
+            earlier text does not have there.
+        tokens: how many were read again, although an earlier text had them.
         seconds: what reading them took, as predicted; None if nothing comparable was measured.
         message, role: the message in which the texts part, counted from 0, and its role; None
             and empty outside of messages.

@@ -78,7 +78,7 @@ def explain(
     if parting.cause != "differs":
         return _costing(parting, prepared, reused, parting.end - reused, rows)
     prompt = _Prompt.of(parting, prepared, tokenizer)
-    again = _again(prepared.token_ids[parting.place : prompt.end], parting.cached)
+    again = in_both(prepared.token_ids[max(parting.place, reused) : prompt.end], parting.cached)
     if not again:
         return None
     found = _costing(parting, prepared, reused, again, rows)
@@ -101,7 +101,7 @@ def _costing(
     )
 
 
-def _again(sent: Sequence[int], cached: Sequence[int]) -> int:
+def in_both(sent: Sequence[int], cached: Sequence[int]) -> int:
     """How many tokens of a text are in the other, too, in runs of at least `RUN`."""
     runs = {tuple(cached[at : at + RUN]) for at in range(len(cached) - RUN + 1)}
     count, counted_to = 0, 0

@@ -9,6 +9,7 @@ RadixAttention, arXiv:2312.07104).
 from __future__ import annotations
 
 import contextlib
+import heapq
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
-from xla_backend.prediction.prefix_misses import Parting
+from xla_backend.prediction.prefix_misses import Parting, in_both
 from xla_backend.prediction.prefixes import block_name, common, resumable, root_name
 from xla_backend.rows.lost_prefixes import LostPrefixes
 from xla_backend.rows.prefix_store import PrefixStore
@@ -26,6 +27,10 @@ MOST_ROOTS = 1000
 """Bound on the salts without cached blocks."""
 BEGINNING = 8 * BLOCK
 """Tokens of a text that are its beginning."""
+LATEST_TEXTS = 8
+"""How many texts of a salt are compared with one that does not go on where an earlier one ended."""
+COMPARED = 2048
+"""How many tokens of each."""
 
 
 @dataclass(eq=False)
@@ -123,11 +128,7 @@ class PrefixTree:
         """The first tokens of each cached text of a salt."""
         root = self._roots.get(salt)
         for node in root.children.values() if root else ():
-            tokens = [*node.tokens]
-            while node.children and len(tokens) < BEGINNING:
-                node = max(node.children.values(), key=lambda child: child.used_at)
-                tokens += node.tokens
-            yield tokens
+            yield self._text(node)[:BEGINNING]
 
     def part(self, salt: str, token_ids: Sequence[int], reused: int) -> Parting | None:
         """Why no more of a text is reused; None if nothing of this model ever had more.
@@ -155,11 +156,35 @@ class PrefixTree:
             return Parting("no state", reused, place)
         if best is None or (count == len(best.tokens) and not best.children):
             return None  # it goes on where an earlier one ended
-        cached = [*best.tokens[count:]]
-        while best.children:
-            best = max(best.children.values(), key=lambda child: child.used_at)
-            cached += best.tokens
-        return Parting("differs", place, place, tuple(cached))
+        # The text with the longest common beginning need not be the one that this one was made of:
+        # another of today has the new date.
+        return max(
+            self._parted(self._text(best), token_ids),
+            *(self._parted(self._text(leaf), token_ids) for leaf in self._latest(salt)),
+            key=lambda found: in_both(token_ids[found.place :][:COMPARED], found.cached[:COMPARED]),
+        )
+
+    def _latest(self, salt: str) -> list[Node]:
+        """The ends of the texts of a salt that were used last."""
+        leaves = (node for node in self._all(self._root(salt)) if not node.children)
+        return heapq.nlargest(LATEST_TEXTS, leaves, key=lambda node: node.used_at)
+
+    def _text(self, node: Node) -> list[int]:
+        """All tokens of a text that goes through a block, as it was used last."""
+        tokens: list[int] = []
+        above = node
+        while above.parent is not None:
+            tokens[:0] = above.tokens
+            above = above.parent
+        while node.children:
+            node = max(node.children.values(), key=lambda child: child.used_at)
+            tokens += node.tokens
+        return tokens
+
+    @staticmethod
+    def _parted(text: Sequence[int], token_ids: Sequence[int]) -> Parting:
+        place = common(text, token_ids)
+        return Parting("differs", place, place, tuple(text[place:]))
 
     def insert(
         self,
@@ -335,8 +360,10 @@ class PrefixTree:
         for node in path:
             node.used_at = self._clock
 
-    def _all(self) -> Iterator[Node]:
-        waiting = [child for root in self._roots.values() for child in root.children.values()]
+    def _all(self, *roots: Node) -> Iterator[Node]:
+        """The nodes below some roots, or below all."""
+        below = roots or self._roots.values()
+        waiting = [child for root in below for child in root.children.values()]
         while waiting:
             node = waiting.pop()
             yield node

@@ -297,6 +297,15 @@ def test_not_written_yet(backend: Backend, ask: Ask, folders: list[str]) -> None
     assert other.prefix_miss.tokens == len(both[0].token_ids) - 1 - other.cached_tokens
 
 
+def test_the_text_it_was_made_of_is_found_among_others(ask: Ask) -> None:
+    """Another one of today begins alike for longer, as it has the new date."""
+    ask(changed(0, f"Today is 2026-11-27. {RULES}"))
+    ask(changed(0, "Today is 2026-11-28. The owl blinked.", ASKED[:2]))
+    miss = ask(changed(0, f"Today is 2026-11-28. {RULES}"))[1].prefix_miss
+    assert miss is not None
+    assert (miss.field, miss.sent[:2], miss.cached[:2]) == ("date", "8.", "7.")
+
+
 def test_another_question_is_no_miss(ask: Ask) -> None:
     """Nothing that was there is read again."""
     ask(**talk())
