@@ -180,14 +180,14 @@ class ShapesTab:
 
     def _connect_clearing(self) -> None:
         controls = self.clear
-        asked = [controls.sentence, controls.choice, controls.confirmation, controls.notice]
+        question = [controls.sentence, controls.choice, controls.confirmation, controls.notice]
         # The sentence and the action arrive together, so nobody confirms anything else.
         controls.what.change(
             lambda: gr.update(visible=False), None, controls.confirmation, **ui.EACH_TIME
         )
         for event in (
-            controls.ask.click(self._ask, controls.what, asked, **ui.QUIET),
-            self.entries.select(self._ask_one, None, asked, **ui.QUIET),
+            controls.ask.click(self._ask, controls.what, question, **ui.QUIET),
+            self.entries.select(self._ask_one, None, question, **ui.QUIET),
         ):
             event.then(None, None, None, js=_SHOW_CONFIRMATION, **ui.QUIET)
         controls.cancel.click(
