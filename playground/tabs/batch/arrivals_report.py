@@ -83,7 +83,9 @@ def _figures(batches: Sequence[Batch]) -> h.Node:
         sentence.append(remarks(text))
     columns = [_column(figures) for _, figures in known]
     names = [_name(batch) for batch, _ in known]
-    return sentence, sheet(("Arrival", *names), zip(_FIGURES, *columns, strict=True), "sheet arrivals")
+    return sentence, sheet(
+        ("Arrival", *names), zip(_FIGURES, *columns, strict=True), "sheet arrivals"
+    )
 
 
 def _column(figures: Summary) -> tuple[str, ...]:
