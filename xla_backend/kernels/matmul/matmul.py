@@ -1,10 +1,10 @@
 """The product of rows and a matrix in tiles, as a function that XLA calls.
 
-Knows how a processor multiplies fast. Must not know models. XLA's own products read only float32,
-rearrange the weights in each call, and with few rows use only a part of the memory's speed. Here,
-with few rows, every number of the matrix is read once, in its own format, from end to end, and
-dequantized in a register; all sums are float32. Scales of blocks multiply the sums of their groups,
-which saves a multiplication per number.
+Knows how a processor multiplies fast. XLA's own products read only float32, rearrange the weights
+in each call, and with few rows use only a part of the memory's speed. Here, with few rows, every
+number of the matrix is read once, in its own format, from end to end, and dequantized in a
+register; all sums are float32. Scales of blocks multiply the sums of their groups, which saves a
+multiplication per number.
 
 With more rows, a part of a tile is dequantized into the cache first, and all rows use it (after
 K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The threads

@@ -1,8 +1,8 @@
 """Micro-kernels: rows times a tile, with the sums in registers; for products and attention.
 
-Knows the processor's registers. Must not know what is summed, nor who calls. Every number of a tile
-is read once for all rows of a call. Sums are float32, k after k, or for blocks group after group,
-within which they may be integers; in the same order for any number of rows.
+Knows the processor's registers. Every number of a tile is read once for all rows of a call. Sums
+are float32, k after k, or for blocks group after group, within which they may be integers; in the
+same order for any number of rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Loops along k over a panel of a tile, whose numbers they unpack in registers.
 
-Knows the layout of every format in a tile, and its conversion to float32. Must not know what is
-done with the numbers.
+Knows the layout of every format in a tile, and its conversion to float32.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.xla_backend.older_processor import HASWELL, IVY_BRIDGE
+from tests.xla_backend.older_processor import ALDER_LAKE, HASWELL, IVY_BRIDGE, OlderProcessor
 from xla_backend.kernels import ffi, machine_code, registration
 from xla_backend.kernels.graph.matrix import Matrices, Matrix
 from xla_backend.kernels.matmul import matmul
@@ -101,6 +101,18 @@ def test_a_processor_with_fewer_and_smaller_registers(number_format: str) -> Non
         np.testing.assert_allclose(multiply(x).numpy(), expected, rtol=0, atol=3e-5)
 
 
+def test_dot_products_have_the_processors_own_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AVX-VNNI's, which not every processor that runs the tests has: as text."""
+    alder_lake = dict.fromkeys(("avx2", "fma", "f16c", "avxvnni"), True)
+    features = OlderProcessor(alder_lake)
+    monkeypatch.setattr(OlderProcessor, "flatten", lambda self: "+avx2,+fma,+f16c,+avxvnni")
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: HASWELL)
+    code = machine_code.assembly(matmul.build("Q4_K", False, False, "product"))
+    assert "{vex}\tvpdpbusd" in code
+    assert "zmm" not in code
+
+
 def in_eight_bits(x: np.ndarray, group: int) -> np.ndarray:
     """Rows rounded to 8 bits: groups of numbers share a scale."""
     groups = x.reshape(len(x), -1, group)
@@ -111,7 +123,11 @@ def in_eight_bits(x: np.ndarray, group: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("number_format", "older_processor"),
-    [*((each, None) for each in BLOCKS), *((each, HASWELL) for each in ("Q8_0", "Q4_K"))],
+    [
+        *((each, None) for each in BLOCKS),
+        *((each, HASWELL) for each in ("Q8_0", "Q4_K")),
+        *((each, ALDER_LAKE) for each in ("Q8_0", "Q4_K", "IQ4_NL", "Q3_K")),
+    ],
     indirect=["older_processor"],
 )
 @pytest.mark.usefixtures("older_processor")
@@ -140,6 +156,7 @@ def test_sums_are_as_exact_as_those_of_float32(number_format: str) -> None:
     [
         *((each, None) for each in BLOCKS),
         *((each, HASWELL) for each in ("Q8_0", "Q4_1", "Q3_K")),
+        *((each, ALDER_LAKE) for each in ("Q8_0", "Q4_K")),
         *((each, IVY_BRIDGE) for each in ("Q8_0", "Q4_K")),
     ],
     indirect=["older_processor"],
