@@ -6,10 +6,11 @@ Rows, prefixes, states and memory that is short, by both kernels: `test_pool`.
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests import checkpoints
@@ -18,8 +19,10 @@ from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.models import Registry
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.kernels import ffi, machine_code
+from xla_backend.kernels.graph import matrix
 
 OPTIONS = GenerationOptions(max_new_tokens=9)
+QUESTION = {"long": {"type": "yes_no", "instructions": "Is it long?"}}
 
 
 @pytest.fixture(params=["no library", "no F16C"])
@@ -75,3 +78,49 @@ def test_rows_follow_grammars(engine: Backend, model: str, temperature: float) -
         options = GenerationOptions(max_new_tokens=30, temperature=temperature, grammar=grammar)
         result = engine.generate(model, "Once", options, cache_salt="row")
         assert re.fullmatch(form, result.text), result.text
+
+
+def _chat(engine: Backend, model: str) -> object:
+    """Two turns, the second over what the first left in memory."""
+    first = engine.generate(model, "Once upon a time", OPTIONS, cache_salt="chat")
+    more = f"Once upon a time{first.text} and"
+    second = engine.generate(model, more, OPTIONS, cache_salt="chat")
+    assert second.cached_tokens > 0
+    return first.text, second.text
+
+
+def _beams(engine: Backend, model: str) -> object:
+    return engine.generate(model, "Once", OPTIONS.replace(num_beams=4)).text
+
+
+def _speech(engine: Backend, model: str) -> object:
+    sound = np.float32(0.3 * np.sin(np.arange(32_000) ** 1.3))
+    return engine.transcribe(model, (16_000, sound), OPTIONS.replace(num_beams=2)).text
+
+
+def _decisions(engine: Backend, model: str) -> object:
+    decided = engine.decide(model, "A text.", QUESTION)
+    return pytest.approx(decided.decisions[0].logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ask", "make"),
+    [
+        (_chat, checkpoints.gpt2),
+        (_beams, checkpoints.gpt2),
+        (_beams, checkpoints.t5),
+        (_speech, checkpoints.whisper),
+        (_decisions, checkpoints.gpt2),
+    ],
+)
+def test_other_requests_are_answered_as_by_own_kernels(
+    engine: Backend,
+    ask: Callable[[Backend, str], object],
+    make: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(matrix, "SMALL", 0)  # so that own products multiply these small matrices
+    folder = str(make(tmp_path / "model", seed=5))
+    with contextlib.closing(Backend(Registry(kernels=kinds.OWN), store="off")) as own:
+        assert ask(engine, folder) == ask(own, folder)
