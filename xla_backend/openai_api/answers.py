@@ -243,7 +243,7 @@ class Completion(Event):
 
 
 class Model(BaseModel):
-    """A model that requests can name; the last four fields as in `ModelInfo`.
+    """A model that requests can name; fields from `weights` on as in `ModelInfo`.
 
     `sampling` has the default options of a request.
     """
@@ -258,6 +258,8 @@ class Model(BaseModel):
     weights: str
     rounded_bits: int | None
     activations: str
+    kernels: str
+    device: str
     sampling: dict[str, float]
 
 
