@@ -1,6 +1,6 @@
 """The machine code of kernels on this processor, as text, with its instructions counted.
 
-Knows LLVM's assembly. Must not know what kernels compute.
+Knows LLVM's assembly.
 """
 
 from __future__ import annotations

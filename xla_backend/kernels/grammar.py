@@ -1,7 +1,7 @@
 """Kernels of grammars: masks, next states and drafts, from tables at any addresses.
 
-Knows machine code and the tables' layout (`Tables`). Must not know how tables are made. Axes: S
-states, V vocabulary, C classes of tokens.
+Knows machine code and the tables' layout (`Tables`). Axes: S states, V vocabulary, C classes of
+tokens.
 """
 
 from __future__ import annotations

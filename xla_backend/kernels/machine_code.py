@@ -1,7 +1,7 @@
 """Machine code for this processor, from LLVM's intermediate representation.
 
-Knows llvmlite: how a module is compiled, and short forms of its builder's calls. Must not know XLA,
-nor what is computed. A process compiles a module once and keeps the code.
+Knows llvmlite: how a module is compiled, and short forms of its builder's calls. A process compiles
+a module once and keeps the code.
 """
 
 from __future__ import annotations

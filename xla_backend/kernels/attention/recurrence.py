@@ -1,7 +1,7 @@
 """States of rows that each token changes, as a function that XLA calls.
 
-Knows the layout of such a state, and how tokens change it. Must not know models, nor who owns the
-memory. A head has a matrix S, `[keys, values]`, with which a token does
+Knows the layout of such a state, and how tokens change it. A head has a matrix S, `[keys, values]`,
+with which a token does
 
     S = g S + k (b (v - c g S'k))'      and gets      S'q
 

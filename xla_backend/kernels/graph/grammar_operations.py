@@ -1,8 +1,8 @@
 """Grammars in compiled loops, as operations of a graph.
 
-Knows the kernels' operands. Must not know how tables are made. Which grammar a row has is an input,
-as addresses: one compiled function serves every grammar of every size, and a row without one costs
-nothing. Axes: R rows, V vocabulary.
+Knows the kernels' operands. Which grammar a row has is an input, as addresses: one compiled
+function serves every grammar of every size, and a row without one costs nothing. Axes: R rows, V
+vocabulary.
 """
 
 from __future__ import annotations

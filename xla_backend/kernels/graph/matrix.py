@@ -1,6 +1,6 @@
 """`Matrix`: weights in the format and layout of fast products.
 
-Knows when our own machine code pays, and what is used otherwise. Must not know models.
+Knows when our own machine code pays, and what is used otherwise.
 """
 
 from __future__ import annotations

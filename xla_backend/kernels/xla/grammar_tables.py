@@ -1,8 +1,8 @@
 """`GrammarTables`: grammars in compiled loops by XLA alone, over tables in one variable.
 
-Knows the tables' layout (`kernels.grammar.Tables`). Must not know how tables are made. What a row
-says of its grammar are places in that variable, so one compiled function serves every grammar of
-every size. Axes: R rows, V vocabulary.
+Knows the tables' layout (`kernels.grammar.Tables`). What a row says of its grammar are places in
+that variable, so one compiled function serves every grammar of every size. Axes: R rows, V
+vocabulary.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """States that each token changes, as values of a graph, by XLA alone.
 
-Knows what a token does to a state (`kernels.attention.recurrence`). Must not know models or memory.
-A state is `[heads.numbers]`: what the last token read, then matrices `[heads, keys, values]`.
+Knows what a token does to a state (`kernels.attention.recurrence`). A state is `[heads.numbers]`:
+what the last token read, then matrices `[heads, keys, values]`.
 """
 
 from __future__ import annotations
