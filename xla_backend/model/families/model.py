@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from xla_backend.kernels.graph.kv_operations import Memory
 from xla_backend.model.families.blocks import KeysValues
+from xla_backend.model.families.kernels import States
 
 
 class Prefilled(NamedTuple):
@@ -113,10 +114,14 @@ class PooledModel(Model, Protocol):
 
     Attributes:
         layer_memory: of each layer.
+        states: how texts without rows change them; None for a model without states.
     """
 
     @property
     def layer_memory(self) -> list[LayerMemory]: ...
+
+    @property
+    def states(self) -> States | None: ...
 
     def run(
         self,

@@ -9,17 +9,15 @@ values, each of which R neighbouring heads of queries share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from xla_backend.kernels.attention.recurrence import Heads
-from xla_backend.kernels.graph.kv_operations import Memory
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import MASKED, CausalMask, KeysValues
 from xla_backend.model.families.kernels import States
-from xla_backend.model.families.model import LayerMemory, Prefilled
+from xla_backend.model.families.model import LayerMemory, PooledModel, Prefilled
 
 
 class PromptContext(NamedTuple):
@@ -37,39 +35,7 @@ class PromptContext(NamedTuple):
 
 
 class PaddedModel:
-    """The padded form of a `PooledModel`, which this is a base of.
-
-    Attributes:
-        states: how texts without rows change them; None for a model without states.
-    """
-
-    states: States | None
-    variables: Mapping[str, tf.Variable]
-
-    @property
-    def vocabulary_size(self) -> int:
-        """V, the number of logits."""
-        raise NotImplementedError
-
-    @property
-    def layer_memory(self) -> list[LayerMemory]:
-        """See `PooledModel`."""
-        raise NotImplementedError
-
-    def run(
-        self,
-        token_ids: tf.Tensor,
-        places: tf.Tensor,
-        memory: Memory,
-        of_layers: Sequence[Any],
-        only_last: bool = False,
-    ) -> tuple[tf.Tensor, list[Any]]:
-        """See `PooledModel`."""
-        raise NotImplementedError
-
-    def logits(self, x: tf.Tensor) -> tf.Tensor:
-        """See `PooledModel`."""
-        raise NotImplementedError
+    """The padded form of a `PooledModel`, which has this as a base."""
 
     def input_specs(self) -> list[tf.TensorSpec]:
         """Token ids `[S]` and how many of them are padding, both int32."""
@@ -84,11 +50,11 @@ class PaddedModel:
         """See `Model.example`."""
         return self.encode([0] * padded_length, padded_length)
 
-    def prefilled_structure(self) -> Prefilled:
+    def prefilled_structure(self: PooledModel) -> Prefilled:
         """See `Model.prefilled_structure`."""
         return Prefilled(0, 0, PromptContext(0, 0, [of.remembered for of in self.layer_memory]))
 
-    def prefill(self, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
+    def prefill(self: PooledModel, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
         """Runs the whole prompt; see `Model.prefill`."""
         length = tf.shape(token_ids)[0]
         slots = tf.range(length)
@@ -114,7 +80,7 @@ class PaddedModel:
         )
 
     def step(
-        self,
+        self: PooledModel,
         token_ids: tf.Tensor,
         index: tf.Tensor,
         context: PromptContext,
@@ -132,7 +98,7 @@ class PaddedModel:
         x, written = self.run(tf.reshape(token_ids, [num_beams]), places, memory, of_layers)
         return self.logits(x), written
 
-    def empty_kv_cache(self, num_beams: int, length: int) -> list[Any]:
+    def empty_kv_cache(self: PooledModel, num_beams: int, length: int) -> list[Any]:
         """See `Model.empty_kv_cache`."""
 
         def empty(of: tf.TensorSpec) -> tf.Tensor:
