@@ -126,8 +126,9 @@ class Attention(NamedTuple):
         return self._out(memory.attend(q, *kv, places, of_layer, **forms), gates), kv
 
     def _out(self, attended: tf.Tensor, gates: tf.Tensor) -> tf.Tensor:
-        """`[positions, heads * D] -> [positions, E]`."""
+        """`[positions, heads * D] -> [positions, E]`; of a padded prompt maybe only the last."""
         if self.gates:
+            gates = gates[-tf.shape(attended)[0] :]
             apart = tf.reshape(attended, [-1, self.gates, attended.shape[-1] // self.gates])
             attended = tf.reshape(apart * tf.sigmoid(gates)[..., None], tf.shape(attended))
         return self.out(attended)

@@ -64,7 +64,8 @@ class PaddedModel:
         memory, layers = _OfPrompt(mask, self.states), self.layer_memory
         # Only the logits of the last position are needed. So the rest of the last layer runs for it
         # alone, and the head, the largest matrix, too.
-        x, written = self.run(token_ids, places, memory, [*map(_layer, layers)], True)
+        of_layers = [_layer(of, is_last=at == len(layers)) for at, of in enumerate(layers, 1)]
+        x, written = self.run(token_ids, places, memory, of_layers, True)
 
         def remembered(of: tf.TensorSpec, x: tf.Tensor) -> tf.Tensor:
             return _swap(mask.without_padding(x) if of.shape[1] is None else x)
@@ -127,8 +128,12 @@ class _OfPrompt(NamedTuple):
     ) -> tf.Tensor:
         """See `Memory`."""
         kv = KeysValues(*(_swap(self.mask.without_padding(x)) for x in (k, v)))
-        mask = self.mask._replace(window=layer.window)
-        return blocks.attend_causally(_swap(q), kv, mask, score_cap, sinks)
+        mask, q = self.mask._replace(window=layer.window), _swap(q)
+        if not layer.is_last:
+            return blocks.attend_causally(q, kv, mask, score_cap, sinks)
+        length = tf.shape(k)[0]
+        bias = mask.bias(length[None] - 1, length)
+        return blocks.attend_all(q[:, -1, None], kv, bias, score_cap, sinks)
 
     def before(
         self,
@@ -265,18 +270,23 @@ class _OfBeams(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """What a layer remembers of the prompt and of new tokens, and how many positions it sees."""
+    """What a layer remembers of the prompt and of new tokens, how many positions it sees, and
+    whether only the last one of a prompt has a result."""
 
     prompt: Any
     cached: Any
     window: int | None
+    is_last: bool = False
 
 
-def _layer(of: LayerMemory, prompt: Any = ((), ()), cached: Any = ((), ())) -> Any:
-    """A `_Layer`, or of a pair of mixers a pair of them; a prompt has nothing before it."""
+def _layer(
+    of: LayerMemory, prompt: Any = ((), ()), cached: Any = ((), ()), is_last: bool = False
+) -> Any:
+    """A `_Layer`, or of a pair of mixers a pair of them; before a prompt there is nothing."""
     if type(of.remembered) is tuple:
-        return tuple(_Layer(*own, of.window) for own in zip(prompt, cached, strict=True))
-    return _Layer(prompt, cached, of.window)
+        pairs = zip(prompt, cached, strict=True)
+        return tuple(_Layer(*own, of.window, is_last) for own in pairs)
+    return _Layer(prompt, cached, of.window, is_last)
 
 
 def _swap(x: tf.Tensor) -> tf.Tensor:
