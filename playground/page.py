@@ -28,7 +28,6 @@ from playground.server.gate import Gate
 from playground.server.health import health
 from playground.server.known_hosts import KnownHosts
 from playground.server.metrics import Metrics
-from playground.server.openapi import WholeDescription
 from playground.tabs.inside.texts_route import texts_route
 from playground.ui import header
 from playground.ui.components import LATEST, QUIET, Updates, html
@@ -126,8 +125,7 @@ def create_app(
                     came_in_sight = f"() => cameInSight({json.dumps(address)}, {shown_as})"
                     item.select(None, None, [*parts], js=came_in_sight, **QUIET)
         request = built["playground"].fields
-        for mode in ("start", "chat"):
-            built[mode].open_in(request)
+        built["chat"].open_in(request)
         built["runs"].connect(request)
         pickers = {address: _pickers(item) for address, item in items.items()}
         _share_model(page, items, pickers)
@@ -184,12 +182,6 @@ def _share_model(
     list that changes has events of its own, half a second of the browser's time for six modes.
     """
     chosen = gr.Textbox(visible=False)  # JSON: the name, by the ids of the lists that offer it
-    singles = {
-        address: [
-            each for each in found if not each.multiselect and "apart" not in each.elem_classes
-        ]
-        for address, found in pickers.items()
-    }
 
     def follow(now: Sequence[gr.Dropdown], later: Sequence[gr.Dropdown], name: str) -> Updates:
         offering = [
@@ -200,9 +192,9 @@ def _share_model(
         waiting = {each.elem_id: name for each in later if each in offering}
         return {chosen: json.dumps(waiting), **{each: name for each in now if each in offering}}
 
-    lists = {each: address for address, found in singles.items() for each in found}
+    lists = {each: address for address, found in pickers.items() for each in found}
     for picker, address in lists.items():
-        now = {*singles["playground"], *singles[address]} - {picker}
+        now = {*pickers["playground"], *pickers[address]} - {picker}
         later = [each for each in lists if each not in now | {picker}]
         picker.input(partial(follow, [*now], later), picker, [chosen, *now], **LATEST)
     waiting = {each: at for each, at in lists.items() if at != "playground"}
@@ -247,7 +239,6 @@ def launch_options(
     """
     context = page.context
     host = OpenAiHost(context, partial(health, context.backend, context.line))
-    api = create_api(host)
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # Gradio sets the title by a script, which sometimes fails.
     scripts.insert(0, places.script(context.admin))
@@ -265,13 +256,12 @@ def launch_options(
                 (Gate, (), {"password": password, "behind_proxy": behind_proxy}),
                 # Gradio compresses its scripts, but not the page itself, half a megabyte.
                 (GZipMiddleware, (), {"compresslevel": 6}),
-                (WholeDescription, (), {"api": api}),
             ],
             "lifespan": partial(_before_everything, cors, hosts),
             "routes": [
                 changes_route(context),
                 texts_route(context),
-                Mount(PATH, api),
+                Mount(PATH, create_api(host)),
                 *([metrics.route(context.backend, context.line, host.models)] if metrics else []),
             ],
         },

@@ -92,7 +92,7 @@ def _option_fields() -> dict[str, Any]:
     kinds: dict[str, Any] = get_type_hints(GenerationOptions)
     # Their types in JSON.
     kinds |= {"stop": str | list[str], "stop_token_ids": list[int]}
-    said = {
+    defaults = {
         "temperature": "; default: the model's own or 1, but 0 with several beams",
         "seed": "; default: a new one for each request",
     }
@@ -105,7 +105,7 @@ def _option_fields() -> dict[str, Any]:
             "logit_bias",
         ):  # see `Generation`
             continue
-        about = Field(None, description=option.help + said.get(name, ""))
+        about = Field(None, description=option.help + defaults.get(name, ""))
         bounds = Field(ge=option.low, le=option.high)
         kind = Annotated[kinds[name], bounds] if option.range else kinds[name]
         fields[name] = (kind | None, about)
@@ -129,7 +129,7 @@ def _named(field: str) -> Iterator[None]:
         raise NotSupported(field, f"{field}: {error}", "invalid_value") from error
 
 
-class Generation(OptionFields):
+class GenerationRequest(OptionFields):
     """What chats and completions have in common."""
 
     model: str | None = Field(
@@ -168,6 +168,12 @@ class Generation(OptionFields):
         None, description="of vLLM: one of json, regex, choice and json_object"
     )
     json_schema: dict[str, Any] | None = Field(None, description="of llama.cpp: a JSON schema")
+    bad_words: list[str] | None = Field(
+        None, description="of vLLM: words that the text does not contain, as tokens"
+    )
+    allowed_token_ids: Annotated[list[int], Field(min_length=1)] | None = Field(
+        None, description="of vLLM: the only tokens of the text, also to end it"
+    )
     exact_key: bool | None = Field(
         None, description="of this engine: a larger compiled function may not serve instead"
     )
@@ -190,11 +196,12 @@ class Generation(OptionFields):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         """Converts the fields for a grammar to one; `check_grammar` looks closer."""
-        asked = [(name, form) for name, form in self._forms() if form]
-        if len(asked) > 1:
-            names = " and ".join(name for name, _ in asked)
-            raise NotSupported(asked[1][0], f"{names} each set a grammar: leave out all but one.")
-        for name, form in asked:
+        requested = [(name, form) for name, form in self._forms() if form]
+        if len(requested) > 1:
+            names = " and ".join(name for name, _ in requested)
+            sentence = f"{names} each set a grammar: leave out all but one."
+            raise NotSupported(requested[1][0], sentence)
+        for name, form in requested:
             with _named(name):
                 self._grammar, self._grammar_field = Grammar.of(form), name
         return self
@@ -237,6 +244,8 @@ class Generation(OptionFields):
     def needs_tokenizer(self) -> bool:
         """Whether something in it has a meaning only in tokens, see `resolve`."""
         biases = {} if self.logit_bias is None else self.logit_bias
+        if self.bad_words or self.allowed_token_ids:
+            return True
         return isinstance(biases, list) or not all(map(str.isdecimal, biases))
 
     def resolve(self, tokenizer: Tokenizer) -> None:
@@ -255,6 +264,15 @@ class Generation(OptionFields):
             ids = [token] if is_id else tokenizer.encode(token, special=False)
             found |= dict.fromkeys(map(str, ids), -100.0 if bias is False else bias)
         self.logit_bias = found
+        if self.bad_words or self.allowed_token_ids:
+            name = "bad_words" if self.bad_words else "allowed_token_ids"
+            if self._grammar is not None:
+                sentence = f"{name} and {self._grammar_field} each set a grammar: leave one out."
+                raise NotSupported(name, sentence)
+            texts = [text for word in self.bad_words or () for text in (word, f" {word.lstrip()}")]
+            words = [tokenizer.encode(text, special=False) for text in texts if text.strip()]
+            self._grammar = Grammar.tokens(self.allowed_token_ids, words)
+            self._grammar_field = name
 
     @property
     def times(self) -> int:
@@ -265,7 +283,7 @@ class Generation(OptionFields):
         """The prompts to continue or answer."""
         raise NotImplementedError
 
-    def wanted_tokens(self) -> int | None:
+    def requested_tokens(self) -> int | None:
         """The requested tokens; None for all the room in the context."""
         raise NotImplementedError
 
@@ -291,13 +309,14 @@ class Generation(OptionFields):
         given = {
             name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None
         }
-        beams, wanted, least = given.get("num_beams", 1), self.wanted_tokens(), self.min_tokens or 0
-        if least > (wanted or MAX_NEW_TOKENS):
+        beams, least = given.get("num_beams", 1), self.min_tokens or 0
+        requested = self.requested_tokens()
+        if least > (requested or MAX_NEW_TOKENS):
             raise NotSupported(
                 "min_tokens",
-                f"min_tokens is {least}, but max_tokens is {wanted}: lower min_tokens.",
+                f"min_tokens is {least}, but max_tokens is {requested}: lower min_tokens.",
             )
-        most = wanted or (CHAT_TOKENS if beams > 1 else new_tokens)
+        most = requested or (CHAT_TOKENS if beams > 1 else new_tokens)
         options = GenerationOptions.from_dict(
             {"temperature": 0.0, "top_k": 0, "seed": -1}
             | ({} if beams > 1 else {"temperature": 1.0, **sampling})
@@ -312,9 +331,9 @@ class Generation(OptionFields):
         ]
 
 
-def _response_format(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+def _response_format(form: Mapping[str, Any]) -> dict[str, Any] | None:
     """The grammar of a response format: OpenAI's two forms, and llama.cpp's."""
-    kind, about = asked.get("type", "text"), asked.get("json_schema") or asked
+    kind, about = form.get("type", "text"), form.get("json_schema") or form
     if kind == "text":
         return None
     schema = about.get("schema") if isinstance(about, Mapping) else None
@@ -342,7 +361,7 @@ def bound(tokens: int | None) -> int | None:
     return None if tokens is None or tokens < 0 else tokens
 
 
-class ChatRequest(Generation):
+class ChatRequest(GenerationRequest):
     """Messages that an instruct model answers."""
 
     messages: list[ChatMessage]
@@ -381,10 +400,10 @@ class ChatRequest(Generation):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        is_begun = bool(self.messages) and self.messages[-1].speaker == "assistant"
+        is_continued = bool(self.messages) and self.messages[-1].speaker == "assistant"
         for name, value, only in (
-            ("continue_final_message", self.continue_final_message, is_begun),
-            ("add_generation_prompt", self.add_generation_prompt, not is_begun),
+            ("continue_final_message", self.continue_final_message, is_continued),
+            ("add_generation_prompt", self.add_generation_prompt, not is_continued),
         ):
             if value is not None and value is not only:
                 raise NotSupported(
@@ -415,10 +434,10 @@ class ChatRequest(Generation):
         return self
 
     def prompts(self) -> list[Prompt]:
-        asked = [place for place, each in enumerate(self.messages) if each.speaker == "user"]
+        of_user = [place for place, each in enumerate(self.messages) if each.speaker == "user"]
         return [
             tuple(
-                message.to_message(is_newest=place in asked[-1:])
+                message.to_message(is_newest=place in of_user[-1:])
                 for place, message in enumerate(self.messages)
             )
         ]
@@ -448,6 +467,9 @@ class ChatRequest(Generation):
                 "This model cannot call tools in an answer that has begun: leave out the tools, or "
                 "the last message.",
             )
+        if self._grammar is not None and self._grammar.kind == "tokens":
+            name = self._grammar_field
+            raise NotSupported(name, f"{name} and tools cannot be combined: leave one of them out.")
         try:
             self._grammar = grammars.of_tools(form, self._tools, self._grammar)
         except InvalidRequest as error:
@@ -458,11 +480,11 @@ class ChatRequest(Generation):
         """A reader for one answer."""
         return CallReader(self._tool_format)
 
-    def wanted_tokens(self) -> int | None:
+    def requested_tokens(self) -> int | None:
         return bound(self.max_completion_tokens or self.max_tokens)
 
 
-class CompletionRequest(Generation):
+class CompletionRequest(GenerationRequest):
     """One or several texts that a model continues."""
 
     prompt: str | list[str] | list[int] | list[list[int]] = Field(
@@ -519,5 +541,5 @@ class CompletionRequest(Generation):
             prompts.append(each if isinstance(each, str) else TokenIds(tuple(each)))
         return prompts
 
-    def wanted_tokens(self) -> int | None:
+    def requested_tokens(self) -> int | None:
         return COMPLETION_TOKENS if self.max_tokens is None else bound(self.max_tokens)

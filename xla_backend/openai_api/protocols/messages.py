@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 
 from xla_backend.grammar.tool_calls import CallPart, Thought
 from xla_backend.interface.results import GenerationResult
-from xla_backend.openai_api.answers import generated, timings
+from xla_backend.openai_api.answers import cache_miss, generated, timings
 from xla_backend.openai_api.errors import NotSupported
 from xla_backend.openai_api.fields import Fields
 from xla_backend.openai_api.history import text_of
@@ -86,8 +86,8 @@ def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
     for block in message["content"]:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_result":
-            told = {"tool_call_id": block.get("tool_use_id"), "content": block.get("content")}
-            results.append({"role": "tool", **told})
+            result = {"tool_call_id": block.get("tool_use_id"), "content": block.get("content")}
+            results.append({"role": "tool", **result})
         elif kind == "tool_use":
             calls.append(block)
         elif kind == "thinking":
@@ -117,12 +117,12 @@ class MessageWriter(Writer):
 
     def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         [result] = results
-        said = self._reader.read_whole(result.text)
+        text = self._reader.read_whole(result.text)
         content: list[dict[str, Any]] = []
         if thoughts := self._reader.thoughts:
             content.append(_THINKING | {"thinking": thoughts})
-        if said or not (self._reader.calls or thoughts):
-            content.append({"type": "text", "text": said})
+        if text or not (self._reader.calls or thoughts):
+            content.append({"type": "text", "text": text})
         for id, name, arguments in self._reader.calls:
             content.append(_call(id, name) | {"input": _object(arguments)})
         return self._message(content, _usage(result), **self._end(result)) | {
@@ -183,7 +183,7 @@ class MessageWriter(Writer):
             reason = "tool_use"
         return {"stop_reason": reason, "stop_sequence": result.stop_string or None}
 
-    def _message(self, content: list[Any], usage: dict[str, int], **end: Any) -> dict[str, Any]:
+    def _message(self, content: list[Any], usage: dict[str, Any], **end: Any) -> dict[str, Any]:
         return {
             "id": self._id,
             "type": "message",
@@ -213,11 +213,12 @@ def _object(arguments: str) -> Any:
         return {}
 
 
-def _usage(result: GenerationResult) -> dict[str, int]:
+def _usage(result: GenerationResult) -> dict[str, Any]:
     """Prompt tokens count once: as read from the cache, or as input."""
     return {
         "input_tokens": result.prompt_tokens - result.cached_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": result.cached_tokens,
         "output_tokens": generated(result),
+        **cache_miss(result),
     }
