@@ -192,7 +192,7 @@ class _OfBeams(NamedTuple):
         sinks: tf.Tensor | None = None,
     ) -> tf.Tensor:
         """See `Memory`."""
-        prompt, cached, window = layer
+        prompt, cached, window, _ = layer
         (num_beams, heads, size), kv_heads = q.shape, k.shape[1]
         shared, slots = heads // kv_heads, tf.shape(prompt.keys)[1]
         slot = tf.range(slots)
