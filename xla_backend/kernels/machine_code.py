@@ -167,7 +167,7 @@ class Builder(ir.IRBuilder):
         return self.call(place, arguments)
 
 
-def look_up(builder: Builder, table: Sequence[int], places: Value) -> Value:
+def table_lookup(builder: Builder, table: Sequence[int], places: Value) -> Value:
     """Table look-up: for a vector of `4 * LANES` bytes from 0 to 15, the table's bytes."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512bw"):

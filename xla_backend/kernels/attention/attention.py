@@ -99,7 +99,7 @@ class _Attention:
     def __init__(self, module: ir.Module) -> None:
         self._module = module
         self._sums = {
-            rows: micro_kernel.micro_kernel(module, rows, "float32", asks_ahead=True)
+            rows: micro_kernel.micro_kernel(module, rows, "float32", prefetches=True)
             for rows in range(1, micro_kernel.ROWS + 1)
         }
 

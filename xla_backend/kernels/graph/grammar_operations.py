@@ -68,7 +68,7 @@ def are_given(grammars: tf.Tensor) -> tf.Tensor:
 
 
 def advanced(states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-    """The states behind tokens `[R]`; a token that may not come changes nothing."""
+    """The states after tokens `[R]`; a token that may not come changes nothing."""
     result = foreign_call.call(grammar.ADVANCE, [states, tokens, grammars], 1)
     return tf.bitcast(result[:, 0], tf.int32)
 

@@ -180,18 +180,18 @@ def read_all(lines: tf.Tensor, heads: Heads, *, corrects: bool) -> tuple[tf.Tens
     """`Memory.advance` for all tokens of a text that has no memory.
 
     Returns:
-        What they read, `[T, heads.total * heads.values]`, and the state behind them,
+        What they read, `[T, heads.total * heads.values]`, and the state after them,
         `[heads.numbers]`.
     """
-    # Tokens before it, so that none counts as a draft; and room for the state behind it.
+    # Tokens before it, so that none counts as a draft; and room for the state after it.
     lines = tf.pad(lines, [[RECENT, heads.keys], [0, 0]])
     at = tf.range(tf.shape(lines)[0])
     row = tf.where(at < tf.shape(lines)[0] - heads.keys, 0, -1)
     nowhere, begin = tf.zeros([1, 1], tf.int64), tf.zeros([3], tf.int64)
     places, memory = tf.stack([row, at], 1), Addresses(nowhere)
     found, _ = memory.advance(lines, places, begin, heads, corrects=corrects)
-    behind = tf.reshape(found[-heads.keys - 1 :], [heads.numbers])
-    return found[RECENT : -heads.keys], behind
+    after = tf.reshape(found[-heads.keys - 1 :], [heads.numbers])
+    return found[RECENT : -heads.keys], after
 
 
 def step(
@@ -207,14 +207,14 @@ def step(
 
     Args:
         lines: `[n, heads.line]` float32.
-        prompt, states: `[.., heads.numbers]` float32: behind prompts, and behind new tokens.
+        prompt, states: `[.., heads.numbers]` float32: after prompts, and after new tokens.
         source: `[n]` int32: which of `states` a token goes on from; below 0, `-1 - source` of
             `prompt`.
         heads: sizes.
         corrects: c.
 
     Returns:
-        The state behind each, `[n, heads.numbers]`.
+        The state after each, `[n, heads.numbers]`.
     """
     form = tf.constant([*heads, corrects, heads.numbers], tf.int64)
     return foreign_call.call(recurrence.STEP, [lines, prompt, states, source, form], heads.numbers)

@@ -122,7 +122,7 @@ def _unit_of_integers(
     write = integers.write(module)
     functions = {
         rows: micro_kernel.micro_kernel(
-            module, rows, number_format, asks_ahead=True, integers=integers
+            module, rows, number_format, prefetches=True, integers=integers
         )
         for rows in _rows_of_blocks()
     }
@@ -169,14 +169,14 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
     of_floats = {
         # A single float32 row is limited by memory anyway; dequantized numbers are in the cache.
         rows: micro_kernel.micro_kernel(
-            module, rows, "float32", asks_ahead=number_format == "float32" and rows > 1
+            module, rows, "float32", prefetches=number_format == "float32" and rows > 1
         )
         for rows in range(1, micro_kernel.ROWS + 1)
     }
     of_format = of_floats
     if number_format != "float32":
         of_format = {
-            rows: micro_kernel.micro_kernel(module, rows, number_format, asks_ahead=True)
+            rows: micro_kernel.micro_kernel(module, rows, number_format, prefetches=True)
             for rows in _FEW.get(number_format, _rows_of_blocks())
         }
         dequantize = micro_kernel.dequantize(module, number_format)

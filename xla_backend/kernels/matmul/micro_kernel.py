@@ -52,7 +52,7 @@ def micro_kernel(
     rows: int,
     number_format: str,
     *,
-    asks_ahead: bool,
+    prefetches: bool,
     integers: QuantizedRows | None = None,
 ) -> ir.Function:
     """`micro_kernel(x, x_width, numbers, depth, out, out_width, begins, ahead)`, for `rows` rows.
@@ -107,7 +107,7 @@ def micro_kernel(
                 at = row * vectors + column
                 sums[at] = builder.multiply_add(factor, number, sums[at])
 
-    panel_ = Panel(numbers, depth, columns.index, vectors, ahead if asks_ahead else None)
+    panel_ = Panel(numbers, depth, columns.index, vectors, ahead if prefetches else None)
     if number_format in FORMATS:
         form = FORMATS[number_format]
         do = (

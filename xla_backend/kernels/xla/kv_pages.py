@@ -194,7 +194,7 @@ class Pages(NamedTuple):
         to_state = tf.where(is_last_certain, of_row, 0)
         to_recent = tf.where(may_be_drafts & (index > 0), of_row, 0)
 
-        def behind(state: tf.Tensor, line: tf.Tensor) -> tf.Tensor:
+        def after(state: tf.Tensor, line: tf.Tensor) -> tf.Tensor:
             return states.taken(state, line, heads, corrects)
 
         def take(
@@ -215,11 +215,11 @@ class Pages(NamedTuple):
 
             def again(of: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 """A recent token, which was a draft then."""
-                return of + 1, behind(state, tf.gather(recent, (of % RECENT)[None]))
+                return of + 1, after(state, tf.gather(recent, (of % RECENT)[None]))
 
             _, state = tf.while_loop(lambda of, _: of < here, again, (held, state))
             line = tf.gather(lines, token[None])
-            state = behind(state, line)
+            state = after(state, line)
             read = xla.dynamic_update_slice(read, state[:, :width], tf.stack([token, 0]))
             to = tf.gather(to_state, token)
             memory = xla.dynamic_update_slice(memory, state[:, width:], tf.stack([to, offset]))

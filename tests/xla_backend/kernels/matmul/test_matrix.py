@@ -43,7 +43,7 @@ def weights(number_format: str, outputs: int, inputs: int) -> tuple[Weights, np.
     return narrow, narrow.astype(np.float32)
 
 
-def keep(
+def save(
     shape: tuple[int, ...], dtype: np.dtype, write: Callable[[np.ndarray], None]
 ) -> tf.Variable:
     array = np.empty(shape, dtype)
@@ -52,7 +52,7 @@ def keep(
 
 
 def matrix(own: Weights) -> Matrix:
-    return Matrix.of(own, keep)
+    return Matrix.of(own, save)
 
 
 FORMATS = (*FLOATS, *BLOCKS)
@@ -164,7 +164,7 @@ def test_sums_are_as_exact_as_those_of_float32(number_format: str) -> None:
 @pytest.mark.usefixtures("older_processor")
 def test_products_of_rows_in_eight_bits_are_those_of_their_integers(number_format: str) -> None:
     own = in_blocks(number_format, 600, lines_for(number_format))
-    made = Matrix.of(own, keep, in_eight_bits=True)
+    made = Matrix.of(own, save, in_eight_bits=True)
     multiply = tf.function(made.multiply, jit_compile=True, autograph=False, reduce_retracing=True)
     x = GENERATOR.standard_normal((101, made.inputs), np.float32)
     x[7, 32:64] = 0.0
@@ -224,7 +224,7 @@ def test_rows_around_those_wanted_are_not_multiplied(number_format: str, rows: i
 def test_a_part_is_multiplied_as_the_matrix_that_it_is(number_format: str, outputs: int) -> None:
     inputs = lines_for(number_format)
     own, numbers = weights(number_format, 5 * outputs, inputs)
-    parts = Matrices.of(own, 5, keep)
+    parts = Matrices.of(own, 5, save)
     assert (parts.number_format is None) == (outputs == 96)
     multiply = tf.function(parts.multiply, jit_compile=True, autograph=False)
     for rows, place in ((1, 0), (1, 4), (7, 2), (130, 3)):
