@@ -232,6 +232,7 @@ class PlaygroundTab:
             ends=[
                 *(self.tokens, self.origin, self.continue_text, self.copy_text, self.retry),
                 *(self.save_page, self.shown, self.session, self._page.runs_of_visitor),
+                self.walkthrough.panel,
                 *self.branches.parts,
             ],
             ended=self._run_ended,
