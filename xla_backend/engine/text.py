@@ -38,6 +38,7 @@ from xla_backend.interface.results import (
     Token,
 )
 from xla_backend.interface.timing import Stopwatch
+from xla_backend.prediction import prefix_misses
 from xla_backend.prediction.prediction import Choice
 from xla_backend.prediction.prefix_misses import Parting
 from xla_backend.rows.scheduler import CHUNK_S, RowRequest
@@ -364,7 +365,9 @@ class Text:
         prefix_miss = None
         if parting is not None:
             parting = self._with_other_model(parting)
-            prefix_miss = self._functions.explain_prefix(engine, prepared, parting, cached_tokens)
+            prefix_miss = prefix_misses.explain(
+                parting, prepared, cached_tokens, engine.tokenizer, timing.prefill_s
+            )
         return GenerationResult(
             model=prepared.model,
             text=text,

@@ -168,7 +168,7 @@ class PrefixMiss:
         place: the prompt's first token that was not reused; where it differs, the first that the
             earlier text does not have there.
         tokens: how many were read again, although an earlier text had them.
-        seconds: what reading them took, as predicted; None if nothing comparable was measured.
+        seconds: the share of the prefill that they took.
         message, role: the message in which the texts part, counted from 0, and its role; None
             and empty outside of messages.
         field: what differs there; empty for other causes.
@@ -182,7 +182,7 @@ class PrefixMiss:
     cause: PrefixCause
     place: int
     tokens: int = 0
-    seconds: float | None = None
+    seconds: float = 0.0
     message: int | None = None
     role: str = ""
     field: PrefixField | Literal[""] = ""
@@ -225,14 +225,13 @@ class PrefixMiss:
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the API, without empty fields; seconds as milliseconds."""
         fields = dataclasses.asdict(self)
-        seconds = fields.pop("seconds")
-        ms = {} if seconds is None else {"ms": round(1000 * seconds, 3)}
+        ms = round(1000 * fields.pop("seconds"), 3)
         given = {
             name: each
             for name, each in fields.items()
             if each is not None and each is not False and each != ""
         }
-        return {"reason": self.reason, **given, **ms}
+        return {"reason": self.reason, **given, "ms": ms}
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class CacheMiss(BaseModel):
     cause: PrefixCause
     place: int
     tokens: int
-    ms: float | None = Field(default=None, exclude_if=_is_none)
+    ms: float
     message: int | None = Field(default=None, exclude_if=_is_none)
     role: str = Field(default="", exclude_if=operator.not_)
     field: str = Field(default="", exclude_if=operator.not_)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from xla_backend.interface.buckets import positions
 from xla_backend.interface.prompt import THOUGHTS, split_thoughts
 from xla_backend.interface.requests import Prepared
-from xla_backend.interface.results import PrefixCause, PrefixField, PrefixMiss, RowRun
-from xla_backend.prediction.prediction import reading_s
+from xla_backend.interface.results import PrefixCause, PrefixField, PrefixMiss
 from xla_backend.prediction.prefixes import common
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def explain(
     prepared: Prepared,
     reused: int,
     tokenizer: Tokenizer,
-    rows: Sequence[RowRun],
+    read_s: float,
 ) -> PrefixMiss | None:
     """What became of a prefix; None if the prompt only goes on in another way than earlier ones.
 
@@ -73,28 +73,28 @@ def explain(
         prepared: the request.
         reused: tokens of its prompt that were reused.
         tokenizer: of its model.
-        rows: earlier rows of its model, which show how long reading takes.
+        read_s: seconds in which the rest of the prompt was read.
     """
     if parting.cause != "differs":
-        return _costing(parting, prepared, reused, parting.end - reused, rows)
+        return _costing(parting, prepared, reused, parting.end - reused, read_s)
     prompt = _Prompt.of(parting, prepared, tokenizer)
     again = in_both(prepared.token_ids[max(parting.place, reused) : prompt.end], parting.cached)
     if not again:
         return None
-    found = _costing(parting, prepared, reused, again, rows)
+    found = _costing(parting, prepared, reused, again, read_s)
     return _with_place(found, prompt, parting, prepared)
 
 
 def _costing(
-    parting: Parting, prepared: Prepared, reused: int, again: int, rows: Sequence[RowRun]
+    parting: Parting, prepared: Prepared, reused: int, again: int, read_s: float
 ) -> PrefixMiss:
-    length = len(prepared.token_ids)
-    read = length - reused
+    read = len(prepared.token_ids) - reused
+    share = 1 - positions(read - again) / positions(read)
     return PrefixMiss(
         cause=parting.cause,
         place=parting.place,
         tokens=again,
-        seconds=reading_s(rows, length, read, read - again) if again else None,
+        seconds=share * read_s,
         at=parting.at,
         by_others=parting.by_others,
         model=parting.model,

@@ -38,7 +38,7 @@ RESULT = GenerationResult(
     timing=Timing(queue_s=1.5, decode_s=0.5, total_s=2.0),
     first_call=FirstCall(CacheOutcome.MISS, 1.0, 2.0, 0.1),
     options=GenerationOptions(),
-    prefix_miss=PrefixMiss("differs", 0, 9, None, 0, "user", "content", SECRET, SECRET, SECRET),
+    prefix_miss=PrefixMiss("differs", 0, 9, 0.5, 0, "user", "content", SECRET, SECRET, SECRET),
 )
 
 
