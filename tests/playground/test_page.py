@@ -69,9 +69,7 @@ def test_every_place_and_mode_and_each_tab_of_earlier_versions_has_an_address(ad
 def test_only_what_programs_may_call_is_public(admin: bool) -> None:
     page = page_for_chat(admin=admin)
     public = {fn.api_name for fn in page.fns.values() if fn.api_visibility == "public"}
-    always = {"generate", "stream", "predict", "compare", "transcribe", "models", "entries"}
-    always |= {"inspect"}
-    assert public == (always | {"warm"} if admin else always)
+    assert public == {"generate", "predict", "transcribe", "models"}
     assert {fn.api_visibility for fn in page.fns.values()} == {"public", "private"}
 
 

@@ -487,7 +487,7 @@ class ChatRequest(GenerationRequest):
 class CompletionRequest(GenerationRequest):
     """One or several texts that a model continues."""
 
-    prompt: str | list[str] | list[int] | list[list[int]] = Field(
+    prompt: str | list[int] | list[str | list[int]] = Field(
         description="a text, texts, token ids, or lists of token ids"
     )
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | bool | None = Field(
