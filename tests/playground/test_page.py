@@ -82,13 +82,13 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     running = [fn for fn in functions if fn.queue and fn.name not in others]
     assert {fn.concurrency_id for fn in running} == {"engine", "beside"}
     looking = {fn.name for fn in running if fn.concurrency_id == "beside"}
-    assert looking == {"_inspect", "_measure", "_texts", "_passes", "inspect", "_try"}, (
+    assert looking == {"_inspect", "_measure", "_texts", "_passes", "_try"}, (
         "they leave the engine alone"
     )
     beside_others = [fn for fn in running if fn.concurrency_limit == MAX_AT_ONCE]
     names = {fn.fn.__qualname__.replace("add_endpoints.<locals>.", "") for fn in beside_others}
     tabs_that_write = {"RunEvents.carry_out", "BatchTab._take_turn"}
-    assert names == {"generate", "stream", *tabs_that_write}
+    assert names == {"generate", *tabs_that_write}
     assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
 
 

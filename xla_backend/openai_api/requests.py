@@ -522,8 +522,8 @@ class CompletionRequest(GenerationRequest):
         super().resolve(tokenizer)
         if self.suffix:
             texts = self.prompt if isinstance(self.prompt, list) else [self.prompt]
-            suffix = self.suffix
-            self.prompt = [tokenizer.fill_in(str(each), suffix) for each in texts]
+            filled = (tokenizer.fill_in(str(each), self.suffix) for each in texts)
+            self.prompt = list[str | list[int]](filled)
 
     @property
     def times(self) -> int:
