@@ -164,6 +164,7 @@ class Text:
         row = pool.row(
             prepared.token_ids, prepared.request.cache_salt, prepared.options, self._grammar
         )
+        row.prompt_records = [] if prepared.request.with_prompt_logprobs else None
 
         status = EngineStatus("generating", str(wanted))
 
@@ -213,6 +214,7 @@ class Text:
             batch_size=max(1, row_request.rows_at_most),
             cached_tokens=row.reused,
             cached_from_disk=row.is_restored,
+            prompt_logprobs=engine.prompt_tokens(row.token_ids, row.prompt_records),
             parting=row.parting,
         )
         self._stream.finish(result)
@@ -321,6 +323,7 @@ class Text:
         batch_size: int = 1,
         cached_tokens: int = 0,
         cached_from_disk: bool = False,
+        prompt_logprobs: tuple[Token, ...] = (),
         parting: Parting | None = None,
     ) -> GenerationResult:
         prepared, watch, stops = self._prepared, self._watch, self._stops
@@ -346,7 +349,7 @@ class Text:
         reason = _reason(is_complete, bool(ids) and engine.is_end(ids[-1], prepared.options))
         timing, spans = watch.read(), watch.spans()
         is_over, row = generated > 0 and (is_complete or bool(stops.found)), None
-        if wanted.is_pooled and generated:
+        if wanted.is_pooled and generated and not prompt_logprobs:
             row = RowRun(
                 len(prompt_ids),
                 positions(len(prompt_ids) - cached_tokens),
@@ -385,6 +388,7 @@ class Text:
             spans=spans,
             cached_tokens=cached_tokens,
             cached_from_disk=cached_from_disk,
+            prompt_logprobs=prompt_logprobs,
             passes=passes,
             rounded_bits=engine.info.rounded_bits,
             activations=engine.info.activations,
