@@ -25,12 +25,14 @@ MEASURES = (
     "grammar",
     "numbers",
     "same_text",
+    "tasks",
+    "tools",
     "crowd",
     "page",
     "load",
     "maskbench",
 )
-NEED_FILES = ("maskbench",)
+NEED_FILES = ("maskbench", "tasks", "tools")
 """Measures that run only if their files are named."""
 
 

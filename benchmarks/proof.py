@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.__main__ import add_options
-from benchmarks.harness import ROOT, MeasureFailed, OtherPrograms, machine, note, table
+from benchmarks.harness import ROOT, MeasureFailed, OtherPrograms, Row, machine, note, table
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
 PAGE = ROOT / "docs" / "proof.md"
+NUMBERS = ROOT / "playground" / "tabs" / "models" / "proof.json"
+"""The rows of `numbers`, which the page shows beside its models."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,11 @@ class Section:
 SECTIONS = (
     Section("Probabilities beside PyTorch's", "numbers", {"text": "wikitext-2-test.txt"}),
     Section("The same text in every way", "same_text", {"questions": "gsm8k-test.jsonl"}),
-    Section("Schemas", "maskbench", {"data": "maskbench/data"}),
+    Section("Schemas", "maskbench", {"data": "maskbench/data"}, {"files": ["0"]}),
+    Section(
+        "Evaluations", "tasks", {"text": "wikitext-2-test.txt", "questions": "gsm8k-test.jsonl"}
+    ),
+    Section("Calls of tools", "tools", {"data": "bfcl_eval/data"}),
     Section(
         "Prompts and tokens", "peers", options={"models": [PACKAGED_MODEL], "num_beams": ["1"]}
     ),
@@ -82,11 +89,22 @@ def _lines(section: Section, data: Path) -> Iterator[str]:
     others = OtherPrograms()
     yield from (f"## {section.title}", "", f"`{command}`", "")
     try:
-        yield from table(module.measure(parser.parse_args(_arguments(values))))
+        rows = module.measure(parser.parse_args(_arguments(values)))
+        yield from table(_saved(rows) if section.measure == "numbers" else rows)
     except MeasureFailed as error:
         yield f"Not taken: {error}"
     share = f"other programs took {others.share():.0%} of the processor"
     yield from ("", f"{machine()} {time.strftime('%H:%M %Z')}; {share}.", "")
+
+
+def _saved(rows: Iterable[Row | str]) -> Iterator[Row | str]:
+    """The rows, which replace those of the same model and program in the page's file."""
+    saved = {(row["model"], row["program"]): row for row in json.loads(NUMBERS.read_text())}
+    for row in rows:
+        if isinstance(row, dict):
+            saved[row["model"], row["program"]] = row
+            NUMBERS.write_text(json.dumps([*saved.values()], indent=1) + "\n")
+        yield row
 
 
 def _arguments(values: Mapping[str, Sequence[str]]) -> list[str]:
