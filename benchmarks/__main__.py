@@ -31,8 +31,9 @@ MEASURES = (
     "page",
     "load",
     "maskbench",
+    "schema_answers",
 )
-NEED_FILES = ("maskbench", "tasks", "tools")
+NEED_FILES = ("maskbench", "schema_answers", "tasks", "tools")
 """Measures that run only if their files are named."""
 
 
