@@ -25,7 +25,7 @@ from benchmarks.measures.numbers import dequantized
 from benchmarks.servers import llama_cpp, settle, this_app
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
-OPTIONS = {"text": "", "questions": "", "model": PACKAGED_MODEL, "paragraphs": 100, "problems": 200}
+OPTIONS = {"text": "", "questions": "", "paragraphs": 100, "problems": 200}
 CONTEXT = 2048
 AT_ONCE = 4
 LEAST_WORDS = 40
@@ -37,31 +37,28 @@ def measure(options: Namespace) -> Iterator[Row | str]:
     """A row for each task and program."""
     if not (options.text and options.questions):
         raise MeasureFailed("name a text and questions: --text test.txt --questions test.jsonl")
-    file = checkpoints.gguf_file(options.model, "auto")
-    if file is None:
-        raise MeasureFailed(f"{options.model} has no GGUF file")
-    numbers = dequantized(file)
+    tokenizer = checkpoints.folder(PACKAGED_MODEL)
+    file = tokenizer / "gguf" / "Q4_1.gguf"
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         tasks = _write_tasks(folder, options)
-        with this_app("--models", options.model) as url:
+        with this_app("--models", PACKAGED_MODEL) as url:
             settle(url)
-            yield from _rows(ENGINE, folder, tasks, _served(url, options.model, numbers))
+            yield from _rows(ENGINE, folder, tasks, _served(url, tokenizer))
         with llama_cpp(file, AT_ONCE, CONTEXT) as url:
             if url:
-                yield from _rows(PEER, folder, tasks, _served(url, options.model, numbers))
-        own = f"pretrained={numbers},dtype=float32,max_length={CONTEXT}"
-        yield from _rows(
-            REFERENCE, folder, tasks, ["--model", "hf", "--device", "cpu", "--model_args", own]
-        )
+                yield from _rows(PEER, folder, tasks, _served(url, tokenizer))
+        own = f"pretrained={dequantized(file)},tokenizer={tokenizer},dtype=float32"
+        how = ["--model", "hf", "--device", "cpu", "--model_args", f"{own},max_length={CONTEXT}"]
+        yield from _rows(REFERENCE, folder, tasks, how)
     yield f"{options.paragraphs} paragraphs, {options.problems} problems; {file.stem}, greedy."
 
 
-def _served(url: str, model: str, folder: Path) -> list[str]:
+def _served(url: str, tokenizer: Path) -> list[str]:
     given = {
         "base_url": f"{url}/v1/completions",
-        "model": model,
-        "tokenizer": folder,
+        "model": PACKAGED_MODEL,
+        "tokenizer": tokenizer,
         "tokenizer_backend": "huggingface",
         "max_length": CONTEXT,
         "num_concurrent": AT_ONCE,

@@ -88,7 +88,7 @@ def _rows(
             with suppress(ValueError, jsonschema.ValidationError):
                 arguments = json.loads(calls[0].function.arguments)
                 jsonschema.validate(arguments, schema)
-                return False, True, _are_right(arguments, answers[each["id"]][tool["name"]])
+                return False, True, are_right(arguments, answers[each["id"]][tool["name"]])
             return False, False, False
 
         with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -117,7 +117,7 @@ def _schema(given: Any) -> Any:
     return made
 
 
-def _are_right(arguments: Mapping[str, Any], allowed: Mapping[str, list[Any]]) -> bool:
+def are_right(arguments: Mapping[str, Any], allowed: Mapping[str, list[Any]]) -> bool:
     """Whether each argument has one of its values, as BFCL's checker compares them; "" among them
     says that it may be missing."""
     present = all(
