@@ -69,9 +69,7 @@ def test_every_place_and_mode_and_each_tab_of_earlier_versions_has_an_address(ad
 def test_only_what_programs_may_call_is_public(admin: bool) -> None:
     page = page_for_chat(admin=admin)
     public = {fn.api_name for fn in page.fns.values() if fn.api_visibility == "public"}
-    always = {"generate", "stream", "predict", "compare", "transcribe", "models", "entries"}
-    always |= {"inspect"}
-    assert public == (always | {"warm"} if admin else always)
+    assert public == {"generate", "predict", "transcribe", "models"}
     assert {fn.api_visibility for fn in page.fns.values()} == {"public", "private"}
 
 
@@ -84,13 +82,12 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     running = [fn for fn in functions if fn.queue and fn.name not in others]
     assert {fn.concurrency_id for fn in running} == {"engine", "beside"}
     looking = {fn.name for fn in running if fn.concurrency_id == "beside"}
-    assert looking == {"_inspect", "_measure", "_texts", "_passes", "inspect", "_try"}, (
+    assert looking == {"_inspect", "_measure", "_texts", "_passes", "_try"}, (
         "they leave the engine alone"
     )
     beside_others = [fn for fn in running if fn.concurrency_limit == MAX_AT_ONCE]
     names = {fn.fn.__qualname__.replace("add_endpoints.<locals>.", "") for fn in beside_others}
-    tabs_that_write = {"RunEvents.carry_out", "BatchTab._take_turn"}
-    assert names == {"generate", "stream", *tabs_that_write}
+    assert names == {"generate", "RunEvents.carry_out"}
     assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
 
 
