@@ -134,8 +134,9 @@ def _rows(program: str, folder: Path, tasks: dict[str, int], how: list[str]) -> 
         )
         written = sorted((folder / "results").rglob("results_*.json"))
         if run.returncode or not written:
-            said = run.stderr.strip().splitlines()[-1:]
-            yield {"program": program, "task": task, "metric": "fails", "value": "".join(said)[:90]}
+            errors = [line for line in run.stderr.splitlines() if "Error" in line]
+            said = "".join(errors[-1:])[:90]
+            yield {"program": program, "task": task, "metric": "fails", "value": said}
             continue
         results = json.loads(written[-1].read_text())["results"][task]
         for each in written:
