@@ -32,9 +32,10 @@ MEASURES = (
     "load",
     "maskbench",
     "schema_answers",
+    "gpu",
 )
-NEED_FILES = ("maskbench", "schema_answers", "tasks", "tools")
-"""Measures that run only if their files are named."""
+NEED_MORE = ("maskbench", "schema_answers", "tasks", "tools", "gpu")
+"""Measures that run only if they are named: they need files, or a GPU."""
 
 
 def main() -> int:
@@ -53,9 +54,7 @@ def main() -> int:
     if options.measure:
         return int(not run(modules[options.measure], options, shlex.join(sys.argv[1:])))
     failed = [
-        n
-        for n in MEASURES
-        if n not in NEED_FILES and not run(modules[n], parser.parse_args([n]), n)
+        n for n in MEASURES if n not in NEED_MORE and not run(modules[n], parser.parse_args([n]), n)
     ]
     return int(bool(failed))
 

@@ -1,7 +1,6 @@
 """The error of an engine that is used in a fork of its process.
 
-Knows process ids. Must not know engines. A fork has none of the engine's threads, so a request
-would wait forever.
+Knows process ids. A fork has none of the engine's threads, so a request would wait forever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`TextRequest`, `SpeechRequest`: requests as their callers make them; `Prepared`: a text request
 with what its model makes of it; `REQUEST_ID`: the server's id of the current HTTP request.
 
-Knows their fields and what they mean. Must not know how tokens are made, nor TensorFlow.
+Knows their fields and what they mean.
 """
 
 from __future__ import annotations

@@ -632,6 +632,7 @@ class ModelInfo:
             "bfloat16" or "int8".
         activations: what matrices in blocks are multiplied by: "exact" or rounded to "int8".
         kernels: what computes: "own" machine code, or "xla" alone, with matrices in float32.
+        device: what computes it, "cpu" or a GPU with its name.
         own_context: context of the model itself if the server serves less; otherwise None.
         parameters: number of weights; None before it is loaded.
         formats: of its stored weights ("Q4_1, Q8_0"), the most used first; empty before it is
@@ -661,6 +662,7 @@ class ModelInfo:
     weights: str = "auto"
     activations: str = "exact"
     kernels: str = "own"
+    device: str = "cpu"
     own_context: int | None = None
     parameters: int | None = None
     formats: str = ""

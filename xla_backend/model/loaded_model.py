@@ -101,7 +101,7 @@ class LoadedModel:
             saving = (store, name, weights.memory, facts)
             threading.Thread(target=saved_weights.save, args=saving, name="save-weights").start()
         if isinstance(model, PooledModel):
-            kernels.prepare(model.row_bytes > 0)
+            kernels.prepare(any(of.row_bytes for of in model.layer_memory))
         registration.wait_until_ready()  # for functions from disk, too
         numbers = Counter(facts["numbers"])
         self.info = dataclasses.replace(
@@ -138,7 +138,8 @@ class LoadedModel:
         self._pool: PoolDecoder | None = None
         if isinstance(model, PooledModel):
             assert model.context_length is not None, "decoder-only models have one"
-            block_bytes, state_bytes = sum(model.layer_bytes), model.row_bytes
+            block_bytes = sum(of.block_bytes for of in model.layer_memory)
+            state_bytes = sum(of.row_bytes for of in model.layer_memory)
             # One row of full context must fit.
             least = (blocks_of_row(model.context_length) + 1) * block_bytes + 2 * state_bytes
             memory = kernels.memory(block_bytes, max(kv_bytes, least), state_bytes)

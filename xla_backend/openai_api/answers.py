@@ -295,7 +295,7 @@ class Completion(Event):
 
 
 class ModelEntry(BaseModel):
-    """A model that requests can name; the last four fields as in `ModelInfo`.
+    """A model that requests can name; fields from `weights` on as in `ModelInfo`.
 
     `sampling` has the default options of a request.
     """
@@ -310,6 +310,8 @@ class ModelEntry(BaseModel):
     weights: str
     rounded_bits: int | None
     activations: str
+    kernels: str
+    device: str
     sampling: dict[str, float]
 
 

@@ -1,7 +1,6 @@
 """`Vocabulary`: what a model makes of requests, without its weights.
 
-Knows how a text request is prepared, and how it or a recording's window is predicted. Must not know
-TensorFlow, nor where what is known of the engine comes from.
+Knows how a text request is prepared, and how it or a recording's window is predicted.
 """
 
 from __future__ import annotations
