@@ -240,6 +240,9 @@ class EngineProcess:
         held = memory.resident()
         if held is None or not self.is_ready:
             return
+        if self._bound.is_above_soft_limit(held):
+            memory.give_back()  # what compilers left: up to 200 MB
+            held = memory.resident() or held
         if abs(held - self._counted_at) >= COUNT_EVERY:
             self._counted_at, self._mapped = held, memory.mapped_share()
         if not self._bound.may_warm(held, self._mapped):
