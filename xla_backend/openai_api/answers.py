@@ -441,8 +441,11 @@ def progress(text: str) -> dict[str, Progress]:
     if not isinstance(text, TextChunk) or (read := text.progress) is None:
         return {}
     total, cached, processed, time_s = read
-    told_ms = Progress(total=total, cache=cached, processed=processed, time_ms=_ms(time_s))
-    return {"prompt_progress": told_ms}
+    return {
+        "prompt_progress": Progress(
+            total=total, cache=cached, processed=processed, time_ms=_ms(time_s)
+        )
+    }
 
 
 def finish_reason(result: GenerationResult, has_called: bool = False) -> Finish:
