@@ -42,7 +42,7 @@ from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.parent_side import ChildProcess
 from xla_backend.interface.function_comparison import TOLERANCE
 from xla_backend.interface.prompt import TokenIds
-from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.requests import Mode, TextRequest
 from xla_backend.process import memory, supervisor
 from xla_backend.process.engine_process import EngineProcess
 from xla_backend.process.messages import Request, Settings
@@ -83,7 +83,8 @@ class ParentSide:
     def ask(
         self, number: int, *, in_chunks: bool = False, prompt: str = "fox", salt: str = ""
     ) -> None:
-        asked = TextRequest("m", prompt, SHORT, cache_salt=salt, in_chunks=in_chunks)
+        mode: Mode = "rows" if salt else "padded"
+        asked = TextRequest("m", prompt, SHORT, mode, cache_salt=salt, in_chunks=in_chunks)
         self.channel.send(("request", Request(number, "generate", asked)))
 
     def told(self, *kinds: str) -> tuple[str, int | None, Any]:
