@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from playground.flags import flags_from
 from xla_backend import BackendError
 from xla_backend.checkpoints.architectures.positions import CONTEXT_VARIABLE
+from xla_backend.compilation import device
 
 if TYPE_CHECKING:
     from playground.server.metrics import Metrics
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             metrics = Metrics()
         if flags.max_context:
             os.environ[CONTEXT_VARIABLE] = flags.max_context  # also for the engine's process
+        if flags.device:
+            os.environ[device.VARIABLE] = flags.device
         added = added_models(flags)
         backend = start_engine(flags, opened_logs(flags, metrics), added)
         serve(backend, flags, metrics, added)
@@ -177,7 +180,7 @@ def start_engine(
     from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT, DEFAULT_PREFIX_STORE
     from xla_backend.process.request_log import Watchers
 
-    registry = open_registry(flags.models, added, flags.weights, flags.activations)
+    registry = open_registry(flags.models, added, flags.weights, flags.activations, flags.kernels)
     for name in flags.models:
         registry.check(name)
     first = first_model(flags.models)

@@ -15,6 +15,7 @@ from typing import Any
 from playground.context.limits import PUBLIC_LIMITS, Limits
 from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.architectures.positions import LONGEST_CONTEXT
+from xla_backend.compilation import device
 from xla_backend.compilation.startup import is_on
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.process.memory import (
@@ -134,6 +135,18 @@ FLAGS = (
         "which is faster and changes some tokens (PLAYGROUND_ACTIVATIONS; default: "
         "XLA_BACKEND_ACTIVATIONS, or else exact)",
         how={"metavar": "KIND"},
+    ),
+    Flag(
+        "--kernels",
+        "what computes: own, machine code of our own; xla, XLA alone, on any device; auto, own "
+        "where it can run (PLAYGROUND_KERNELS; default: XLA_BACKEND_KERNELS, or else auto)",
+        how={"metavar": "KIND"},
+    ),
+    Flag(
+        "--device",
+        "cpu; gpu:0, NVIDIA's first GPU; auto, a GPU if TensorFlow can use one (PLAYGROUND_DEVICE; "
+        "default: XLA_BACKEND_DEVICE, or else auto)",
+        how={"metavar": "DEVICE"},
     ),
     Flag(
         "--memory-limit",
@@ -286,6 +299,8 @@ def _problem(flags: argparse.Namespace) -> str:
         limit_from(flags.prefix_store or DEFAULT_PREFIX_STORE, of=None)
         kinds.chosen(flags.weights)
         kinds.chosen_activations(flags.activations)
+        kinds.known_kernels(flags.kernels)
+        device.check(flags.device)
     except (ValueError, InvalidRequest) as error:
         return str(error)
     return ""

@@ -321,9 +321,9 @@ def _with_multipliers(tensor: np.ndarray, name: str, config: dict[str, Any]) -> 
     return (tensor * factors.get(name.split(".")[-2], 1.0)).astype(np.float32)
 
 
-def begin(path: Path, architecture: str) -> gguf.GGUFWriter:
-    """A file with the settings that every architecture needs."""
-    writer = gguf.GGUFWriter(path, architecture)
+def begin(path: Path, architecture: str, **options: Any) -> gguf.GGUFWriter:
+    """A file with the settings that every architecture needs; `options` are the writer's."""
+    writer = gguf.GGUFWriter(path, architecture, **options)
     writer.add_block_count(LAYERS)
     writer.add_context_length(128)
     writer.add_embedding_length(WIDTH)

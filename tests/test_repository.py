@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 import pytest
@@ -291,6 +293,27 @@ def test_no_large_file_is_tracked() -> None:
         if path.is_file() and path.stat().st_size > LARGEST_FILE
     ]
     assert not large
+
+
+def test_the_notice_has_the_licences_of_packages_and_models() -> None:
+    noted = dict(
+        re.findall(r"^- (\S+): (.+?)(?: \(.*)?$", (ROOT / "NOTICE").read_text(), re.MULTILINE)
+    )
+    files = ("requirements", "requirements-mcp", "requirements-ray", "requirements-models")
+    pins = [line for name in files for line in requirement_lines(f"{name}.txt")]
+    pins += requirement_lines("xla_backend/baselines/requirements.txt")
+    packages = {re.split(r"[\[=]", pin)[0] for pin in pins if "==" in pin}
+    cards = {
+        path.parent.name: re.findall(r"^license: (.+)$", path.read_text("utf-8"), re.MULTILINE)
+        for path in (ROOT / "demo_models").glob("*-*/README.md")
+    }
+    assert noted.keys() == packages | cards.keys()
+    for model, [licence] in cards.items():
+        assert noted[model].lower() == licence
+    for package in packages:
+        with suppress(PackageNotFoundError):  # of the baseline and Ray
+            if said := metadata(package).get("License-Expression"):
+                assert noted[package] == said
 
 
 def test_what_stands_in_two_places_is_the_same() -> None:

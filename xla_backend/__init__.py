@@ -113,5 +113,8 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         import importlib
 
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        from xla_backend.compilation.startup import captured_native_stderr
+
+        with captured_native_stderr():  # TensorFlow's import prints
+            return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,6 +30,7 @@ from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
     PACKAGED_MODEL,
     PACKAGED_SPEECH_MODEL,
+    RECOMMENDED,
     Registry,
 )
 from xla_backend.checkpoints.prompts import UNBOUNDED_PROMPT_TOKENS
@@ -342,7 +343,7 @@ def _keys(
 
 
 def _registry(parsed: argparse.Namespace) -> Registry:
-    return Registry(weights=parsed.weights, activations=parsed.activations)
+    return Registry(weights=parsed.weights, activations=parsed.activations, kernels=parsed.kernels)
 
 
 def _open_backend(parsed: argparse.Namespace) -> Backend:
@@ -419,6 +420,9 @@ _WEIGHTS = {
         "exact, or int8: faster with GGUF and int8 weights, changes some tokens (default: "
         f"${kinds.ACTIVATIONS_VARIABLE}, or exact)",
     ),
+    "--kernels": _takes(
+        "KIND", f"own, xla or auto: own where it can run (default: ${kinds.KERNELS_VARIABLE}, auto)"
+    ),
 }
 _OUTPUT = {
     "--json": _switch("one JSON object per line on stdout"),
@@ -437,7 +441,11 @@ _FORMS: dict[str, dict[str, Any]] = {
 _OPTIONS = {
     f"--{name.replace('_', '-')}": {"help": option.help} | _FORMS[name]
     if name in _FORMS
-    else _takes("N", f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g})")
+    else _takes(
+        "N",
+        f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g}"
+        f"{', for messages what the makers of the model recommend' * (name in RECOMMENDED)})",
+    )
     for name, option in OPTIONS.items()
     if name != "grammar"  # given by its kind, below
 }

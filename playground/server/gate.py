@@ -58,9 +58,9 @@ _NO_REQUEST = (
     "first; it answers with the number."
 )
 _NOT_THERE = "There is nothing at this address. /gradio_api/info lists the endpoints."
+_WHAT_THERE_IS = "/gradio_api/info says what each endpoint takes."
 _NOT_UNDERSTOOD = (
-    "The request was not understood: look at its address and its JSON. /gradio_api/info says what "
-    "each endpoint takes."
+    f"The request was not understood: look at its address and its JSON. {_WHAT_THERE_IS}"
 )
 _NO_SPACE = (
     "The server has no room for more recordings. Try again later, or choose one of the examples."
@@ -69,6 +69,12 @@ _NO_PASSWORD = (
     "This page has a password. Send it as the header “Authorization: Bearer PASSWORD”, or open the "
     "page in a browser."
 )
+_NOT_USABLE = (
+    "A value cannot be used: a file, for example, that was not uploaded to this page, or an "
+    "address that it may not open."
+)
+_NAMELESS_ERROR = b'event: error\ndata: {"error": null'
+"""Gradio's answer where it could not use a value."""
 _WAIT = "Too many wrong passwords. Wait a minute, then try again."
 
 _NOT_UNDERSTOOD_ERRORS = (
@@ -111,7 +117,7 @@ class Gate:
         except _NOT_UNDERSTOOD_ERRORS as error:
             # Gradio raises for many wrong inputs. The error's text may contain a visitor's.
             logger.warning("A request was not understood (%s)", type(error).__name__)
-            await answer.tell(400, _NOT_UNDERSTOOD)
+            await answer.tell(400, _sentence(error))
         except Exception:
             logger.exception("A request failed unexpectedly")
             await answer.tell(500, UNEXPECTED)
@@ -212,6 +218,9 @@ class _Answer:
             else:
                 await self.send(Response(message["body"], 400, media_type="application/json"))
             return
+        elif message.get("body", b"").startswith(_NAMELESS_ERROR):
+            named = _NAMELESS_ERROR.replace(b"null", json.dumps(_NOT_USABLE).encode())
+            message["body"] = message["body"].replace(_NAMELESS_ERROR, named, 1)
         self._has_started = True
         await self._send(message)
 
@@ -234,6 +243,15 @@ class _Answer:
             response.headers["x-content-type-options"] = "nosniff"
             self._has_started = True
             await response(self._scope, self._receive, self._send)
+
+
+def _sentence(error: Exception) -> str:
+    """What is wrong with a request that Gradio refuses: by the parameter, if it names one."""
+    if missing := re.match(r"No value provided for required argument: (\w+)", str(error)):
+        return f"{missing[1]} is missing: {_WHAT_THERE_IS}"
+    if unknown := re.match(r"Parameter `(.{1,60}?)` is not a valid", str(error)):
+        return f"There is no parameter {unknown[1]}: {_WHAT_THERE_IS}"
+    return _NOT_UNDERSTOOD
 
 
 def most_bytes(path: str) -> int:

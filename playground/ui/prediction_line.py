@@ -60,8 +60,15 @@ def _expectation(prediction: Prediction, whose: str = "") -> str:
     if prediction.expected_s is None:
         return f"{what}; not measured yet."
     if prediction.outcome is CacheOutcome.MISS:
-        return f"{what}: about {expected(prediction)}{whose}, judging by earlier ones."
+        said = f"{what}: about {expected(prediction)}{whose}, judging by earlier ones."
+        return f"{said} {_avoided(prediction)}".strip()
     return f"{what}: about {expected(prediction)}{whose}."
+
+
+def _avoided(prediction: Prediction) -> str:
+    """What would avoid the compile, if a function in memory is near."""
+    miss = prediction.miss
+    return miss.sentence("would be") if miss and miss.nearest else ""
 
 
 def expected(prediction: Prediction) -> str:

@@ -139,6 +139,11 @@ def looked(window: Visit, times: int) -> None:
     window.let_be_filled_in()
 
 
+def test_a_proxy_that_hides_the_port_does_not_stop_the_page(window: Visit) -> None:
+    window.page.evaluate("window.gradio_config.root = 'http://127.0.0.1:9'")
+    looked(window, 2)
+
+
 def test_what_is_new_is_fetched_for_the_mode_in_sight_alone(window: Visit, site: ApiPage) -> None:
     [shapes] = [
         place

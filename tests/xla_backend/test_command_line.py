@@ -64,7 +64,7 @@ def test_json_answers_every_prompt_that_can_be_answered(small_gpt2: Path) -> Non
 
     assert set(first) == {
         *("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing", "batch_size"),
-        *("finish_reason", "ttft_s", "tpot_s", "cached_tokens"),
+        *("finish_reason", "ttft_s", "tpot_s", "cached_tokens", "options"),
     }
     assert first["model"] == str(small_gpt2)
     assert first["text"]

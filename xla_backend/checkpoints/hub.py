@@ -105,7 +105,7 @@ def cached(name: str) -> Path | None:
         folder = place / "snapshots" / (place / "refs" / "main").read_text().strip()
         if not quantization:
             return folder if folder.is_dir() else None
-        return folder / _gguf_of(name, [path.name for path in folder.iterdir()])
+        return folder / _ggufs_of(name, [path.name for path in folder.iterdir()])[0]
     except (OSError, ValueError, ModelUnavailable):
         return None
 
@@ -127,7 +127,7 @@ def look(name: str, alternatives: Iterable[str] = ()) -> Repository:
         found = HfApi().model_info(repository, files_metadata=True, timeout=10)
     files = {file.rfilename: file for file in found.siblings or ()}
     if quantization:
-        wanted = [_gguf_of(name, list(files))]
+        wanted = _ggufs_of(name, list(files))
     else:
         wanted = [file for file in (*CONFIG_FILES, *TOKENIZER_FILES) if file in files]
         wanted += _weights_of_repository(name, list(files))
@@ -247,16 +247,20 @@ def _broke_off(name: str) -> str:
     return f"The download of {name} broke off. Try again: finished files are not downloaded again."
 
 
-def _gguf_of(name: str, files: list[str]) -> str:
-    """The GGUF file of a quantization, which is at the end of its name."""
+def _ggufs_of(name: str, files: list[str]) -> list[str]:
+    """The GGUF file of a quantization, which is at the end of its name, or its pieces."""
     quantization = name.partition(":")[2].lower()
     ggufs = [file for file in files if file.lower().endswith(gguf_file.SUFFIX)]
     # Not the vision part of a model, which llama.cpp keeps in a separate file.
     ggufs = [file for file in ggufs if "mmproj" not in file.lower()]
     ends = tuple(f"{mark}{quantization}{gguf_file.SUFFIX}" for mark in "-._/")
-    found = [file for file in ggufs if f"/{file.lower()}".endswith(ends)]
+    found = [
+        pieces
+        for pieces in {tuple(map(str, gguf_file.pieces(Path(file)))) for file in ggufs}
+        if f"/{re.sub('-00001-of-[0-9]{5}', '', pieces[0].lower())}".endswith(ends)
+    ]
     if len(found) == 1:
-        return found[0]
+        return [*found[0]]
     problem = "no GGUF file" if not found else f"{len(found)} GGUF files"
     here = ", ".join(sorted(ggufs)[:12])
     raise ModelUnavailable(

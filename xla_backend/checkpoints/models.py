@@ -23,6 +23,7 @@ from xla_backend.checkpoints.architectures import positions
 from xla_backend.checkpoints.architectures.table import ARCHITECTURES, BY_GGUF, DECODERS, find
 from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file
 from xla_backend.checkpoints.hub import Download
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.checkpoints.weights import read_config, read_config_values, weight_files
@@ -57,7 +58,7 @@ REPOSITORIES = {
 }
 """Repositories of models that have another name here."""
 
-_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+RECOMMENDED = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 """Defaults that are taken from a generation config."""
 
 
@@ -202,6 +203,7 @@ class Registry:
         added: AddedModels | None = None,
         weights: str | None = None,
         activations: str | None = None,
+        kernels: str | None = None,
     ) -> None:
         """Defines what may be loaded.
 
@@ -217,12 +219,15 @@ class Registry:
                 environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
             activations: their format, one of `matmul.kinds.ACTIVATIONS`; None for the environment
                 variable `XLA_BACKEND_ACTIVATIONS` or else "exact".
+            kernels: what computes, one of `kinds.KERNELS`; None for the environment variable
+                `XLA_BACKEND_KERNELS` or else "auto".
 
         Raises:
-            InvalidRequest: there is no such format.
+            InvalidRequest: there is no such format, or there are no such kernels here.
         """
         self.weights = kinds.chosen(weights)
         self.activations = kinds.chosen_activations(activations)
+        self.kernels = kinds.chosen_kernels(kernels)
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)
@@ -299,7 +304,9 @@ class Registry:
         return {name: self._as_chosen(info) for name, info in added.items()}
 
     def _as_chosen(self, info: ModelInfo) -> ModelInfo:
-        return dataclasses.replace(info, weights=self.weights, activations=self.activations)
+        return dataclasses.replace(
+            info, weights=self.weights, activations=self.activations, kernels=self.kernels
+        )
 
     def _bundled(self) -> dict[str, tuple[ModelInfo, Path]]:
         """Bundled models and their folders; read each time, because they can change."""
@@ -364,6 +371,7 @@ def open_registry(
     added: AddedModels | None = None,
     weights: str = "",
     activations: str = "",
+    kernels: str = "",
 ) -> Registry:
     """The registry of a server that offers these models, or all known ones if none are given.
 
@@ -380,6 +388,7 @@ def open_registry(
         added=added,
         weights=weights,
         activations=activations,
+        kernels=kernels,
     )
 
 
@@ -476,8 +485,20 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
         stored_bytes=_stored_bytes(folder),
-        sampling=_sampling(folder) or (_KNOWN[info.name].sampling if info.name in _KNOWN else {}),
+        sampling=_sampling(folder) or _known_sampling(info.name, folder),
     )
+
+
+def _known_sampling(name: str, place: Path) -> dict[str, float]:
+    """`ModelInfo.sampling` of a known model, also under another name, such as a path.
+
+    Its folder or GGUF file is then called like the model, with or without a quantization.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name].sampling
+    titles = {known.rpartition("/")[2]: described for known, described in _KNOWN.items()}
+    called = (title for title in titles if f"{place.name}.".startswith(f"{title}."))
+    return titles[title].sampling if (title := next(called, None)) else {}
 
 
 def _stored_bytes(folder: Path) -> int | None:
@@ -546,7 +567,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
     if ctranslate2_model.is_model(folder):
         return ctranslate2_model.read_generation_values(folder)
     try:
-        values = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+        values = json.loads(read_text(folder / "generation_config.json"))
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}
@@ -555,7 +576,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
 def _sampling(folder: Path) -> dict[str, float]:
     """`ModelInfo.sampling` from the generation config; empty if it has an invalid value."""
     values = _generation_values(folder)
-    given = {name: values[name] for name in _SAMPLING if values.get(name) is not None}
+    given = {name: values[name] for name in RECOMMENDED if values.get(name) is not None}
     if values.get("do_sample") is False:
         return {}
     try:
@@ -622,7 +643,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
     if not path.is_file():
         return kind.from_model_config(config)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
         return kind.from_dict(values)
     except Exception as error:  # the config's own checks raise any type
         raise ModelUnavailable(
@@ -633,7 +654,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
 def _first_line_of_card(folder: Path) -> str | None:
     """The first line of plain text in a model card, after its front matter."""
     try:
-        text = (folder / "README.md").read_text(encoding="utf-8")
+        text = read_text(folder / "README.md")
     except (OSError, ValueError):
         return None
     if text.startswith("---"):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from xla_backend.checkpoints.text_files import without_marks
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
@@ -176,10 +177,10 @@ class SpeechInput:
             ModelUnavailable: its file is damaged or does not fit the model.
         """
         try:
-            with locked_transformers() as transformers:
+            with locked_transformers() as transformers, without_marks(folder) as plain:
                 kind = transformers.WhisperFeatureExtractor
                 if (folder / "preprocessor_config.json").is_file():
-                    extractor = kind.from_pretrained(str(folder), local_files_only=True)
+                    extractor = kind.from_pretrained(str(plain), local_files_only=True)
                 else:  # as in CTranslate2's folders
                     extractor = kind(feature_size=config.num_mel_bins)
         except Exception as error:  # a wrong value raises any type

@@ -21,6 +21,7 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints.formats import gguf_file, gguf_tokenizer
+from xla_backend.checkpoints.text_files import read_text, without_marks
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.grammar import channels, tool_format
 from xla_backend.grammar.tool_format import CHANNELS, GENERIC, ToolFormat
@@ -123,13 +124,13 @@ class Tokenizer:
         if (gguf_path := gguf_file.find(folder)) is not None:
             return cls(gguf_tokenizer.load(gguf_path), rows)
         try:
-            with locked_transformers() as transformers:
+            with locked_transformers() as transformers, without_marks(folder) as plain:
                 # This class follows tokenizer.json fully; an architecture's own class takes only
                 # the vocabulary from it, not the normalisation of text, for example.
                 is_whole = (folder / "tokenizer.json").is_file()
                 name = "PreTrainedTokenizerFast" if is_whole else "AutoTokenizer"
                 tokenizer = getattr(transformers, name).from_pretrained(
-                    str(folder), local_files_only=True, trust_remote_code=False
+                    str(plain), local_files_only=True, trust_remote_code=False
                 )
         except Exception as error:  # a damaged file raises any type, from Rust or Python
             first_line = str(error).strip().partition("\n")[0][:200]
@@ -492,7 +493,7 @@ def _read(path: Path, key: str = "") -> Any:
     None if it cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
         if not key:
             return json.loads(text)
         start = text.index(":", text.index(f'"{key}"')) + 1

@@ -21,6 +21,7 @@ import numpy as np
 
 from xla_backend.checkpoints.architectures.table import ARCHITECTURES, find
 from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model, mapped
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
@@ -130,7 +131,7 @@ def weight_files(folder: Path) -> list[Path]:
             never opened.
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
-        return [gguf_path]
+        return gguf_file.pieces(gguf_path)
     if ctranslate2_model.is_model(folder):
         return [folder / ctranslate2_model.FILE]
     if (folder / SAFETENSORS).is_file():
@@ -388,11 +389,15 @@ def _from_keras(name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
 
 
 def _read_file(path: Path, as_stored: bool) -> Iterable[tuple[str, Weights]]:
-    if path.suffix.lower() == gguf_file.SUFFIX:
-        return gguf_model.read_tensors(path, as_stored=as_stored)
     if path.name == ctranslate2_model.FILE:
         return ctranslate2_model.read_tensors(path)
-    return (_read_h5 if path.name == KERAS_H5 else _read_safetensors)(path).items()
+    if path.name == KERAS_H5:
+        return _read_h5(path).items()
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path).items()
+    if gguf_file.pieces(path)[0] != path:  # read with the first
+        return ()
+    return gguf_model.read_tensors(path, as_stored=as_stored)
 
 
 _STORED_DTYPES: dict[str, np.dtype] = {
@@ -482,7 +487,7 @@ def _read_h5(path: Path) -> dict[str, np.ndarray]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"), object_hook=_with_floats)
+        values = json.loads(read_text(path), object_hook=_with_floats)
     except FileNotFoundError as error:
         raise ModelUnavailable(
             f"{path.parent} is not a model: it has no {path.name}. Give a folder with "

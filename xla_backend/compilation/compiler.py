@@ -155,8 +155,7 @@ class Compiler:
         given, returned = tf.nest.flatten(arguments), tf.nest.flatten(results)
         try:
             (own,) = code
-            captures = len(function.definition.captures)
-            definition = hlo_stub.define(name, given, captures, returned)
+            definition = hlo_stub.define(name, given, function.captures, returned)
             if not hlo_stub.is_own_output(
                 tf.nest.flatten(function.through(definition)(*arguments))
             ):

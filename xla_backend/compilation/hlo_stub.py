@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
+from tensorflow.compiler.tf2xla.python import xla
 
 from xla_backend.compilation.xla_files import file_messages
 
@@ -26,14 +27,17 @@ MARK = -31_415
 
 
 def define(
-    name: str, arguments: Sequence[tf.Tensor], captures: int, results: Sequence[tf.Tensor]
+    name: str,
+    arguments: Sequence[tf.Tensor],
+    captures: Sequence[tf.TensorSpec | None],
+    results: Sequence[tf.Tensor],
 ) -> bytes:
     """The serialized `FunctionDef` of an HLO stub.
 
     Args:
         name: the stub's name.
         arguments: of the function; only shapes and dtypes count.
-        captures: number of variables that follow the arguments.
+        captures: the variables that follow the arguments; None for those that do not change.
         results: of the function for these arguments; only shapes and dtypes count.
 
     Raises:
@@ -52,14 +56,27 @@ def define(
             same = [y for y in given if (y.dtype, y.shape) == (x.dtype, x.shape)]
             return tf.identity(same[0]) if same else tf.fill(x.shape, tf.cast(zero, x.dtype))
 
+        for handle, variable in zip(given[len(arguments) :], captures, strict=True):
+            if variable is not None:
+                _assign(handle, variable, zero)
         return [result(i, x) for i, x in enumerate(results)]
 
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in arguments]
-    variables = [tf.TensorSpec([], tf.resource)] * captures
+    variables = [tf.TensorSpec([], tf.resource)] * len(captures)
     traced = tf.function(nothing, jit_compile=True, autograph=False)
     definition = traced.get_concrete_function(*specs, *variables).function_def
     definition.signature.name = name
     return definition.SerializeToString(deterministic=True)
+
+
+def _assign(handle: tf.Tensor, variable: tf.TensorSpec, zero: tf.Tensor) -> None:
+    """Changes a variable as far as XLA sees: one of its numbers is written where it was."""
+    value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype)
+    value = tf.ensure_shape(value, variable.shape)
+    start, rank = tf.repeat(zero, variable.shape.rank), variable.shape.rank
+    number = xla.dynamic_slice(value, start, [1] * rank)
+    value = xla.dynamic_update_slice(value, number, start)
+    tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
 
 def is_own_output(results: Sequence[tf.Tensor]) -> bool:

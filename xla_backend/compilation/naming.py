@@ -28,7 +28,7 @@ def identity(
         config, generation_config: of the model.
         sample: from `weights.sample`: hashing half a gigabyte would take longer than restoring a
             function from disk.
-        kinds: the formats of weights and activations; see `matmul.kinds.both`.
+        kinds: the formats of weights and activations; see `checkpoints.kinds.all_of`.
     """
     digest = hashlib.blake2b(digest_size=10)
     digest.update(config.to_json_string(use_diff=False).encode())

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from xla_backend.compilation import xla_folder
+from xla_backend.compilation import device, xla_folder
 
 ENVIRONMENT = {
     # Keras 3, which TensorFlow ships, even if the parent process uses the baseline's Keras 2.
@@ -66,6 +66,7 @@ def prepare_environment(quiet: bool = True) -> None:
         return
     _is_prepared = True
     xla_folder.prepare()
+    device.prepare()
     if quiet:
         for name, value in QUIET_ENVIRONMENT.items():
             os.environ.setdefault(name, value)

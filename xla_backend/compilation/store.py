@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from xla_backend.compilation import processor, xla_folder
+from xla_backend.compilation import device, processor, xla_folder
 from xla_backend.compilation.startup import is_on
 
 logger = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ def fingerprint() -> str:
     for package in ("tensorflow", "transformers"):
         parts.append(f"{package} {importlib.metadata.version(package)}")
     parts.append(f"{platform.machine()} {processor.features()}")
+    parts.append(str(device.chosen()))
     parts.append(os.environ.get("XLA_FLAGS", ""))
     parts.append(xla_folder.other_xla_flags())
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +82,7 @@ class TracedFunction:
         specs: Sequence[Any],
         variables: Mapping[str, tf.Variable],
         structure: Any,
+        changes: Collection[str] = (),
     ) -> None:
         """`trace` or `adopt` makes it callable.
 
@@ -92,12 +93,14 @@ class TracedFunction:
             specs: a nest of `tf.TensorSpec` per argument; None in a shape varies by call.
             variables: all variables that the function may read, by name.
             structure: a nest with the structure of the function's result; its leaves are ignored.
+            changes: names of the variables that the function assigns.
         """
         self.name = name
         self._function = function
         self._specs = specs
         self._variables = variables
         self._structure = structure
+        self._changes = changes
         self._run: Callable[[list[tf.Tensor]], list[tf.Tensor]] | None = None
         self.definition: Definition | None = None
 
@@ -105,6 +108,17 @@ class TracedFunction:
     def is_traced(self) -> bool:
         """Whether the function can be called."""
         return self._run is not None
+
+    @property
+    def captures(self) -> list[tf.TensorSpec | None]:
+        """The variables that follow the arguments; None for those that the function only reads."""
+        assert self.definition is not None, "only one with a stable name has some"
+        return [
+            tf.TensorSpec(self._variables[name].shape, self._variables[name].dtype)
+            if name in self._changes
+            else None
+            for name in self.definition.captures
+        ]
 
     @property
     def output_specs(self) -> Any:

@@ -42,15 +42,13 @@ from xla_backend.interface.results import (
     Past,
     Prediction,
 )
+from xla_backend.model.loaded_model import DEFAULT_KV_BYTES
 from xla_backend.prediction.history import History
 from xla_backend.prediction.vocabulary import Known
 from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
-
-DEFAULT_KV_BYTES = 10**9
-"""Memory for the keys and values of a model's pool; more where one row needs more."""
 
 SHORT_QUESTION = 16
 """Tokens of a question for which the warm-up at the start compiles functions."""
@@ -98,8 +96,10 @@ class Backend(AnyBackend):
         registry = Registry() if registry is None else registry
         self._loop = Loop(on_status, on_change)
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
-        self._history = History(opened, kinds.both(registry.weights, registry.activations))
-        self._models = LoadedModels(registry, rules, opened, self._loop)
+        self._history = History(
+            opened, kinds.all_of(registry.weights, registry.activations, registry.kernels)
+        )
+        self._models = LoadedModels(registry, rules, opened, self._loop, kv_bytes)
         self._maker = FunctionMaker(self._cache, self._history, self._loop)
         self._functions = FunctionResolver(rules, opened, self._cache, self._history, self._maker)
         self._warm_up = WarmUp(self._maker, self._history, self._loop)

@@ -19,10 +19,12 @@ from xla_backend.compilation.store import Store
 from xla_backend.engine.function_maker import FunctionMaker
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.results import CacheOutcome, FirstCall, RowRun
+from xla_backend.interface.requests import Prepared
+from xla_backend.interface.results import CacheOutcome, FirstCall, Miss, RowRun
 from xla_backend.interface.timing import Timing
 from xla_backend.prediction import prediction
 from xla_backend.prediction.history import History
+from xla_backend.prediction.misses import explain_miss
 from xla_backend.prediction.prediction import Choice
 
 if TYPE_CHECKING:
@@ -70,6 +72,10 @@ class FunctionResolver:
         return prediction.choose(
             wanted, in_memory, lambda key: self._is_stored(engine, key), may_reuse
         )
+
+    def explain_miss(self, engine: LoadedModel, prepared: Prepared) -> Miss:
+        """Why no function in memory serves a request now."""
+        return explain_miss(prepared, self._cache.keys(engine.info.name))
 
     def is_ready(self, engine: LoadedModel, choice: Choice) -> bool:
         """Whether the chosen functions are in memory."""

@@ -41,12 +41,19 @@ class LoadedModels:
     """Loads each model once, at its first request."""
 
     def __init__(
-        self, registry: Registry, rules: BucketRules, store: Store | None, loop: Loop
+        self,
+        registry: Registry,
+        rules: BucketRules,
+        store: Store | None,
+        loop: Loop,
+        kv_bytes: int,
     ) -> None:
+        """Loads nothing yet; `kv_bytes`: see `LoadedModel`."""
         self._registry = registry
         self._rules = rules
         self._compiler = Compiler(store)
         self._loop = loop
+        self._kv_bytes = kv_bytes
         self._beside = ThreadPoolExecutor(1, "loader")
         self._engines: dict[str, LoadedModel] = {}
         self._vocabularies: dict[str, Vocabulary] = {}
@@ -94,7 +101,7 @@ class LoadedModels:
                 files = self._registry.locate(model, on_progress=self._tell_download)
                 if self._loop.status.state == "downloading":
                     self._loop.tell_beside("load", loading)
-                engine = LoadedModel(files, self._compiler)
+                engine = LoadedModel(files, self._compiler, self._kv_bytes)
                 self._vocabularies[model] = Vocabulary(
                     engine.info, engine.tokenizer, engine.speech, engine.identity, engine.has_pool
                 )

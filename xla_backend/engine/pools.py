@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 from xla_backend.interface.buckets import CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import KVMemoryUse
-from xla_backend.model.kv_memory import KVMemory
 from xla_backend.rows.pool import Pool, Row
 from xla_backend.rows.prefix import PrefixTree
 from xla_backend.rows.prefix_store import PrefixStore
@@ -72,13 +71,10 @@ class Pools:
         name = engine.info.name
         if name not in self._pools:
             blocks = engine.functions.blocks_of_row
-            block_bytes, state_bytes = engine.kv_bytes
-            # One row of full context must fit.
-            least = (blocks + 1) * block_bytes + 2 * state_bytes
-            memory = KVMemory(block_bytes, max(self._limit_bytes, least), state_bytes)
-            prefixes = PrefixTree(memory, engine.identity, self._store)
+            prefixes = PrefixTree(engine.memory, engine.identity, self._store)
             size = engine.functions.decoder.model.vocabulary_size
-            pool = Pool(prefixes, memory, size, blocks, engine.eos_token_ids)
+            sizes = size, blocks, engine.eos_token_ids
+            pool = Pool(prefixes, engine.memory, *sizes, engine.row_grammars)
             functions = _Functions(self._cache, self._maker, engine)
             self._pools[name] = ModelPool(pool, RowScheduler(pool, functions, time.perf_counter))
         return self._pools[name]

@@ -34,10 +34,12 @@ from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.prompt import thoughts_end
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import (
+    CacheOutcome,
     EngineStatus,
     Finish,
     GenerationResult,
     GrammarWay,
+    Miss,
     PromptProgress,
     RowRun,
     TextChunk,
@@ -85,6 +87,7 @@ class Text(Request):
         self.watch.enter("queue", stream.arrived)
         self._grammar: Automaton | StepByStep | None = None
         self._load_s = 0.0
+        self._miss: Miss | None = None
         self._chunks: list[str] = []
         self._decoded = 0  # tokens whose text the decoder has
         self._sent = 0  # tokens that were sent with their chunks
@@ -121,6 +124,8 @@ class Text(Request):
         if key.variants:  # rows that run beside others use no drafts
             plain = dataclasses.replace(key, prompt_lookup_num_tokens=0)
             yield from self._serve(plain, self._functions.choose(model, plain))
+        if choice.outcome is CacheOutcome.MISS:
+            self._miss = self._functions.explain_miss(model, request)
         self._served = yield from self._serve(key, choice)
         self._compiling_s = self._loop.compiling.read()
         if request.questions is not None:
@@ -321,6 +326,7 @@ class Text(Request):
             key=served.choice.key,
             requested_key=key,
             cache=served.choice.outcome,
+            miss=self._miss if served.choice.outcome is CacheOutcome.MISS else None,
             stop_string=stops.found,
             finish="stop" if stops.found else reason,
             timing=timing,

@@ -102,6 +102,37 @@ class TextChunk(str):
 
 
 @dataclass(frozen=True)
+class Miss:
+    """Why no function in memory could serve a request.
+
+    Attributes:
+        nearest: the function that needs the fewest changes; None if the model has none.
+        changes: what would have avoided the compile, each a part of a sentence: "1 beam instead of
+            4".
+        outcome: what the request would then have been.
+    """
+
+    nearest: CacheKey | None = None
+    changes: tuple[str, ...] = ()
+    outcome: CacheOutcome | None = None
+
+    def sentence(self, tense: Literal["would be", "would have been"]) -> str:
+        """The reason, for a person."""
+        if self.nearest is None or self.outcome is None:
+            return "No compiled function of this model can serve it with other options."
+        outcome = self.outcome.value.upper()
+        return f"With {' and '.join(self.changes)} it {tense} {outcome}."
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the API."""
+        return {
+            "reason": self.sentence("would have been"),
+            "nearest_key": self.nearest.to_dict() if self.nearest else None,
+            "changes": list(self.changes),
+        }
+
+
+@dataclass(frozen=True)
 class FirstCall:
     """The phases of a compiled function's first call, in seconds.
 
@@ -224,6 +255,7 @@ class GenerationResult:
         stop_string: the one that ended it; empty if none did.
         grammar: how its grammar was followed: by tables in the compiled loop, or token by token
             where these would be too large or endless; empty without one.
+        miss: why it had to compile; None where it did not.
         thought_tokens: of `tokens`, how many are thoughts in front of an answer, with the mark that
             opens them.
     """
@@ -254,6 +286,7 @@ class GenerationResult:
     stop_string: str = ""
     grammar: GrammarWay = ""
     thought_tokens: int = 0
+    miss: Miss | None = None
 
     @property
     def new_tokens(self) -> int:
@@ -326,6 +359,11 @@ class GenerationResult:
             "finish_reason": "stop" if self.finish == "eos" else self.finish,
             "key": self.key.to_dict(),
             "cache": self.cache.value,
+            "options": {
+                name: value
+                for name, value in self.options.to_dict().items()
+                if name != "grammar" and value not in ([], {})
+            },
             "batch_size": self.batch_size,
             "timing": self.timing.to_dict(),
             "ttft_s": self.ttft_s,
@@ -335,6 +373,7 @@ class GenerationResult:
             **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
             **({} if self.activations == "exact" else {"activations": self.activations}),
             **({"compile_beside_s": self.compile_beside_s} if self.compile_beside_s else {}),
+            **({"miss": self.miss.to_json()} if self.miss else {}),
         }
 
 
@@ -439,6 +478,7 @@ class Prediction:
         expected_s: seconds, from earlier times of this key (on a miss, of the most similar one);
             None if nothing comparable was measured yet.
         low_s, high_s: the expected range, from the scatter of those times; None likewise.
+        miss: why it must compile; None where it need not.
     """
 
     outcome: CacheOutcome
@@ -448,6 +488,7 @@ class Prediction:
     expected_s: float | None
     low_s: float | None = None
     high_s: float | None = None
+    miss: Miss | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the API."""
@@ -459,6 +500,7 @@ class Prediction:
             "expected_s": self.expected_s,
             "low_s": self.low_s,
             "high_s": self.high_s,
+            **({"miss": self.miss.to_json()} if self.miss else {}),
         }
 
 
@@ -481,6 +523,7 @@ class ModelInfo:
         weights: format of its matrices in memory: "auto" (as they are stored), "float32",
             "bfloat16" or "int8".
         activations: what matrices in blocks are multiplied by: "exact" or rounded to "int8".
+        kernels: what computes: "own" machine code, or "xla" alone, with matrices in float32.
         own_context: context of the model itself if the server serves less; otherwise None.
         parameters: number of weights; None before it is loaded.
         formats: of its stored weights ("Q4_1, Q8_0"), the most used first; empty before it is
@@ -509,6 +552,7 @@ class ModelInfo:
     download_bytes: int | None = None
     weights: str = "auto"
     activations: str = "exact"
+    kernels: str = "own"
     own_context: int | None = None
     parameters: int | None = None
     formats: str = ""

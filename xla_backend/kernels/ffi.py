@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import mmap
 from pathlib import Path
 
 VERSION = (0, 2)
@@ -58,24 +59,40 @@ class _Message(ctypes.Structure):
 
 
 @functools.cache
-def _api() -> int | None:
-    """The address of the table of functions; None if TensorFlow's library has none."""
-    tensorflow = importlib.util.find_spec("tensorflow")
-    if tensorflow is None or tensorflow.origin is None:
-        return None
-    try:
-        library = ctypes.CDLL(str(Path(tensorflow.origin).parent / "libtensorflow_framework.so.2"))
-        library.XLA_FFI_GetApi.restype = ctypes.c_void_p
-    except (OSError, AttributeError):
-        return None
+def _api() -> int:
+    """The address of the table of functions.
+
+    Raises:
+        RuntimeError: it has another version.
+    """
+    library = ctypes.CDLL(str(_library()))
+    library.XLA_FFI_GetApi.restype = ctypes.c_void_p
     table = library.XLA_FFI_GetApi()
     version = tuple((ctypes.c_int * 2).from_address(table + _API_VERSION))
-    return table if version[0] == VERSION[0] and version >= VERSION else None
+    if version[0] != VERSION[0] or version < VERSION:
+        raise RuntimeError(f"XLA's interface of foreign functions has version {version}")
+    return int(table)
 
 
+def _library() -> Path:
+    tensorflow = importlib.util.find_spec("tensorflow")
+    folder = Path((tensorflow and tensorflow.origin) or "").parent
+    return folder / "libtensorflow_framework.so.2"
+
+
+@functools.cache
 def are_possible() -> bool:
-    """Whether this TensorFlow lets XLA call foreign functions, as on Linux."""
-    return _api() is not None
+    """Whether this TensorFlow lets XLA call foreign functions, as on Linux.
+
+    Looks into the library's file, so that a process without TensorFlow can ask.
+    """
+    try:
+        with _library().open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
+        return False
+    with content:
+        return content.find(b"XLA_FFI_GetApi\0") >= 0
 
 
 def register(name: str, address: int) -> None:
@@ -85,7 +102,6 @@ def register(name: str, address: int) -> None:
         RuntimeError: XLA refuses it; the message says why.
     """
     table = _api()
-    assert table is not None  # `are_possible`
     size = _Registration.traits.offset + _Registration.traits.size
     arguments = _Registration(
         size, None, name.encode(), len(name), b"Host", 4, None, None, None, address, 0

@@ -75,6 +75,11 @@ class PoolFunctions:
 KeyFunctions = PaddedFunctions | PoolFunctions
 
 
+def blocks_of_row(context_length: int) -> int:
+    """The most blocks of KV memory that a row of the pool can have."""
+    return -(-(context_length + MAX_DRAFTS) // BLOCK)
+
+
 class FunctionBuilder:
     """Traces the functions of one model once, and compiles them for each key.
 
@@ -115,8 +120,9 @@ class FunctionBuilder:
                     tf.TensorSpec([None, 2], tf.int32),
                     tf.TensorSpec([None, self.blocks_of_row + 1], tf.int64),
                 ],
-                variables=decoder.model.variables,
+                variables={**decoder.model.variables, **pool.variables},
                 structure=0,
+                changes=pool.memory.variables,
             )
         self._decodes: dict[str, TracedFunction] = {}
         self._compiled_prefills: dict[int, Callable[..., Prefilled]] = {}
@@ -128,7 +134,7 @@ class FunctionBuilder:
     def blocks_of_row(self) -> int:
         """The most blocks of KV memory that a row of the pool can have."""
         assert self._pool is not None, "a pool needs a model that has one"
-        return -(-(self._pool.context_length + MAX_DRAFTS) // BLOCK)
+        return blocks_of_row(self._pool.context_length)
 
     def trace(self, key: CacheKey, rows: int = 1) -> tuple[float, bool]:
         """The first half of `build`, for work that is done in steps.
@@ -274,8 +280,9 @@ class FunctionBuilder:
                 tf.TensorSpec([rows, self.blocks_of_row + 1], tf.int64),
                 tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
             ],
-            variables=pool.model.variables,
+            variables={**pool.model.variables, **pool.variables},
             structure=Decoded(state, 0, 0),
+            changes=pool.memory.variables,
         )
 
     def _for_prompts(self, key: CacheKey) -> TracedFunction:

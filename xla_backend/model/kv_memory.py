@@ -38,7 +38,8 @@ class KVMemory:
         self.make_room: Callable[[], None] = lambda: None
         self._pages = LargePages()
         self._arrays: list[np.ndarray] = []  # keeps the memory
-        self._free: dict[int, list[int]] = {block_bytes: [], state_bytes: []}
+        self._free_blocks: list[int] = []
+        self._free_states: list[int] = []
 
     def take(self) -> int:
         """The address of a block.
@@ -46,49 +47,65 @@ class KVMemory:
         Raises:
             OutOfBlocks: there is none, and no room could be made.
         """
-        return self._take(1, self.block_bytes)
+        self._count(1)
+        return self._free_blocks.pop() if self._free_blocks else self._new(self.block_bytes)
 
     def take_state(self) -> int:
         """The address of a row's state; raises as `take`."""
-        return self._take(self.state_blocks, self.state_bytes)
+        self._count(self.state_blocks)
+        return self._free_states.pop() if self._free_states else self._new_state()
 
-    def _take(self, blocks: int, size: int) -> int:
+    def _count(self, blocks: int) -> None:
         while self.used + blocks > self.limit:
             before = self.used
             self.make_room()
             if self.used == before:
                 raise OutOfBlocks
         self.used += blocks
-        free = self._free[size]
-        if not free:
-            self._arrays.append(self._pages.empty((size,), np.uint8))
-            free.append(self._arrays[-1].ctypes.data)
-        return free.pop()
-
-    def content(self, address: int) -> np.ndarray:
-        """A block's bytes, to be read or written."""
-        return _bytes(address, self.block_bytes)
-
-    def state(self, address: int) -> np.ndarray:
-        """A state's bytes, to be read or written."""
-        return _bytes(address, self.state_bytes)
 
     def copy(self, address: int) -> int:
         """The address of a new block with the same content; raises as `take`."""
         copied = self.take()
-        ctypes.memmove(copied, address, self.block_bytes)
+        self.write(copied, self.content(address))
         return copied
+
+    def copy_state(self, address: int, to: int) -> None:
+        """Copies a state over another."""
+        self.write_state(to, self.state(address))
 
     def give_back(self, address: int) -> None:
         """Frees a block."""
         self.used -= 1
-        self._free[self.block_bytes].append(address)
+        self._free_blocks.append(address)
 
     def give_back_state(self, address: int) -> None:
         """Frees a state; 0 is none."""
         if address:
             self.used -= self.state_blocks
-            self._free[self.state_bytes].append(address)
+            self._free_states.append(address)
+
+    def content(self, address: int) -> np.ndarray:
+        """A block's bytes; may change with the block."""
+        return _bytes(address, self.block_bytes)
+
+    def write(self, address: int, content: np.ndarray) -> None:
+        """Writes a block's bytes."""
+        self.content(address)[:] = content
+
+    def state(self, address: int) -> np.ndarray:
+        """A state's bytes; may change with the state."""
+        return _bytes(address, self.state_bytes)
+
+    def write_state(self, address: int, content: np.ndarray) -> None:
+        """Writes a state's bytes."""
+        self.state(address)[:] = content
+
+    def _new(self, size: int) -> int:
+        self._arrays.append(self._pages.empty((size,), np.uint8))
+        return int(self._arrays[-1].ctypes.data)
+
+    def _new_state(self) -> int:
+        return self._new(self.state_bytes)
 
 
 def _bytes(address: int, size: int) -> np.ndarray:

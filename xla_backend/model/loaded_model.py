@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -31,20 +31,25 @@ from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import Token, TopLogprob
-from xla_backend.kernels import grammar, registration
-from xla_backend.kernels.attention import attention, earlier, recurrence
+from xla_backend.kernels import registration
+from xla_backend.kernels.graph.grammar_operations import GrammarAddresses
 from xla_backend.kernels.matmul.blocks import Blocks, Weights
+from xla_backend.kernels.xla.grammar_tables import GrammarTables
 from xla_backend.model import families, sampling, saved_weights
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
 from xla_backend.model.families.blocks import WeightReader
+from xla_backend.model.families.kernels import KERNELS
 from xla_backend.model.families.model import PooledModel
-from xla_backend.model.functions import FunctionBuilder, PaddedFunctions
+from xla_backend.model.functions import FunctionBuilder, PaddedFunctions, blocks_of_row
 from xla_backend.model.generation import Generation
+from xla_backend.model.kv_memory import KVMemory
 from xla_backend.model.output import Output
 from xla_backend.model.pool_decoding import PoolDecoder
 from xla_backend.model.selection import Selection
 
+DEFAULT_KV_BYTES = 10**9
+"""Memory for the keys and values of a model's pool; more where one row needs more."""
 _FEW = 0.01
 """Share of a model's numbers; formats with fewer, such as that of norms, are not named."""
 
@@ -59,18 +64,26 @@ class LoadedModel:
         functions: makes the compiled functions. grammars: makes the tables of grammars.
     """
 
-    def __init__(self, files: ModelFiles, compiler: Compiler) -> None:
+    def __init__(
+        self, files: ModelFiles, compiler: Compiler, kv_bytes: int = DEFAULT_KV_BYTES
+    ) -> None:
         """Loads tokenizer and weights; `functions` makes the functions later.
+
+        Args:
+            files: of the model.
+            compiler: makes or restores functions.
+            kv_bytes: memory for the keys and values of its pool, at most; more where one row needs
+                more.
 
         Raises:
             ModelUnavailable: the files are broken or incomplete.
         """
         with ThreadPoolExecutor(1) as beside:
             ready = beside.submit(first_use.initialize_xla)
-            self._load(files, compiler)
+            self._load(files, compiler, kv_bytes)
             ready.result()
 
-    def _load(self, files: ModelFiles, compiler: Compiler) -> None:
+    def _load(self, files: ModelFiles, compiler: Compiler, kv_bytes: int) -> None:
         self.tokenizer = Tokenizer.load(files.folder, files.config.vocab_size)
         kind, name = files.info.weights, saved_weights.name_of(files)
         store = compiler.store
@@ -80,18 +93,16 @@ class LoadedModel:
         if files.info.family == "speech":
             self.speech = SpeechInput.load(files.folder, files.generation_config, files.config)
             sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
-        weights = WeightReader(arrays, kind, files.info.activations == kinds.INT8, saved)
+        kernels = KERNELS[files.info.kernels]
+        in_eight_bits = files.info.activations == kinds.INT8
+        weights = WeightReader(arrays, kind, in_eight_bits, saved, kernels)
         model = families.build(files.config, weights, **sizes)
         if store is not None and saved is None:
             facts |= {"made": weights.made, "rounded_bits": weights.rounded_bits}
             saving = (store, name, weights.memory, facts)
             threading.Thread(target=saved_weights.save, args=saving, name="save-weights").start()
-        if isinstance(model, PooledModel) and registration.is_possible():
-            attention.prepare()
-            earlier.prepare()
-            if model.row_bytes:
-                recurrence.prepare()
-            grammar.prepare()
+        if isinstance(model, PooledModel):
+            kernels.prepare(model.row_bytes > 0)
         registration.wait_until_ready()  # for functions from disk, too
         numbers = Counter(facts["numbers"])
         self.info = dataclasses.replace(
@@ -110,7 +121,7 @@ class LoadedModel:
             files.config,
             files.generation_config,
             bytes.fromhex(facts["sample"]),
-            kinds.both(kind, files.info.activations),
+            kinds.all_of(kind, files.info.activations, files.info.kernels),
         )
         rules = BeamRules(
             _as_tuple(files.generation_config.eos_token_id),
@@ -126,9 +137,14 @@ class LoadedModel:
         )
         self._decoder = Decoder(model, rules, selection)
         self._pool: PoolDecoder | None = None
-        if isinstance(model, PooledModel) and registration.is_possible():
+        if isinstance(model, PooledModel):
             assert model.context_length is not None, "decoder-only models have one"
-            self._pool = PoolDecoder(model, selection, model.context_length)
+            block_bytes, state_bytes = sum(model.layer_bytes), model.row_bytes
+            # One row of full context must fit.
+            least = (blocks_of_row(model.context_length) + 1) * block_bytes + 2 * state_bytes
+            memory = kernels.memory(block_bytes, max(kv_bytes, least), state_bytes)
+            limits = selection, model.context_length
+            self._pool = PoolDecoder(model, *limits, memory, kernels.grammars())
         tables = GrammarStore(compiler.store) if compiler.store else None
         self.grammars = Grammars(self._vocabulary, tables)
         self.functions = FunctionBuilder(self._decoder, self._pool, self.identity, compiler)
@@ -147,10 +163,16 @@ class LoadedModel:
         )
 
     @property
-    def kv_bytes(self) -> tuple[int, int]:
-        """Bytes of a block of KV memory, and of a row's state, of all layers."""
-        model = cast("PooledModel", self._decoder.model)
-        return sum(model.layer_bytes), model.row_bytes
+    def memory(self) -> KVMemory:
+        """Of its pool's rows."""
+        assert self._pool is not None, "only a model with a pool has one"
+        return self._pool.memory
+
+    @property
+    def row_grammars(self) -> GrammarAddresses | GrammarTables:
+        """Holds the grammars of its pool's rows."""
+        assert self._pool is not None, "only a model with a pool has some"
+        return self._pool.grammars
 
     def start(
         self,

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from xla_backend.interface.options import MAX_DRAFTS
-from xla_backend.kernels.graph import grammar_operations
+from xla_backend.kernels.graph.grammar_operations import GrammarAddresses, are_given
 from xla_backend.kernels.graph.kv_operations import only_tokens
+from xla_backend.kernels.xla.grammar_tables import GrammarTables
 from xla_backend.model import output, prompt_lookup, sampling
 from xla_backend.model.families.blocks import dynamic_update_slice, row
-from xla_backend.model.families.model import PooledModel
+from xla_backend.model.families.model import Memory, PooledModel
 from xla_backend.model.prompt_lookup import Lookup
+from xla_backend.model.row_memory import DeviceMemory, OwnMemory
 from xla_backend.model.selection import Selection
 
 MAX_STEPS = 128
@@ -72,7 +74,7 @@ class _Given(NamedTuple):
     seen: tf.Tensor
     logits: tf.Tensor
     grammars: tf.Tensor
-    blocks: tf.Tensor
+    memory: Memory
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,21 @@ class PoolDecoder:
         model: see `PooledModel`.
         selection: how tokens are selected.
         context_length: the positions that a row can have.
+        memory: of the rows. grammars: that they follow.
         num_drafts: T, how many drafts a pass verifies, of one row; 0 for none.
     """
 
     model: PooledModel
     selection: Selection
     context_length: int
+    memory: OwnMemory | DeviceMemory
+    grammars: GrammarAddresses | GrammarTables
     num_drafts: int = 0
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        """What functions read and change besides the model's weights, by name."""
+        return {**self.memory.variables, **self.grammars.variables}
 
     def read(
         self,
@@ -102,12 +112,14 @@ class PoolDecoder:
 
         Args:
             wanted: `[K]` int32, the places of the tokens after which logits are wanted; then -1.
-            token_ids, places, blocks: see `PooledModel.run`.
+            token_ids, places: see `PooledModel.run`.
+            blocks: see `decode`.
 
         Returns:
             The logits of the tokens after them, `[K, V]`.
         """
-        read = tf.gather(self.model.run(token_ids, places, blocks), tf.maximum(wanted, 0))
+        hidden = self.model.run(token_ids, places, self.memory.of_rows(blocks))
+        read = tf.gather(hidden, tf.maximum(wanted, 0))
         return self.model.logits(only_tokens(read, wanted[:, None]))
 
     def initial_state(self, rows: int) -> PoolState:
@@ -149,7 +161,7 @@ class PoolDecoder:
             state: of the rows.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
-        given = _Given(controls, seen, logits, grammars, blocks)
+        given = _Given(controls, seen, logits, grammars, self.memory.of_rows(blocks))
         rows, fields = state.tokens.shape[0], output.num_fields(self.selection.vocabulary_size)
         one_pass = self._pass_with_drafts if self.num_drafts else self._pass
 
@@ -177,7 +189,7 @@ class PoolDecoder:
         def run_model() -> tf.Tensor:
             of_row = tf.where(runs, tf.range(state.tokens.shape[0]), -1)
             places = tf.stack([of_row, state.lengths], axis=1)
-            logits = self.model.logits(self.model.run(state.tokens, places, given.blocks))
+            logits = self.model.logits(self.model.run(state.tokens, places, given.memory))
             return tf.where(runs[:, None], logits, given.logits)
 
         logits = tf.cond(tf.reduce_any(runs), run_model, lambda: given.logits)
@@ -197,8 +209,8 @@ class PoolDecoder:
             state.counts,
             state.generated,
             given.controls,
-            lambda scores: grammar_operations.allowed(scores, state.grammar, given.grammars),
-            grammar_operations.are_given(given.grammars),
+            lambda scores: self.grammars.allowed(scores, state.grammar, given.grammars),
+            are_given(given.grammars),
         )
         generated = state.generated + tf.cast(~state.done, tf.int32)
         after = state._replace(
@@ -209,7 +221,7 @@ class PoolDecoder:
             | sampling.are_ends(token, given.controls)
             | (generated >= given.controls.token_limit),
             counts=counts,
-            grammar=grammar_operations.advanced(state.grammar, token, given.grammars),
+            grammar=self.grammars.advanced(state.grammar, token, given.grammars),
         )
         return after, records
 
@@ -229,7 +241,7 @@ class PoolDecoder:
         length = state.lengths[0]
         drafts = prompt_lookup.find(_lookup(state), drafts_count)
         # Drafts of a grammar take precedence over earlier occurrences.
-        by_grammar = grammar_operations.drafts(state.grammar, given.grammars, MAX_DRAFTS)
+        by_grammar = self.grammars.drafts(state.grammar, given.grammars, MAX_DRAFTS)
         by_grammar = by_grammar[0, :drafts_count]
         count = tf.reduce_sum(tf.cast(by_grammar >= 0, tf.int32))
         drafted = tf.where(count > 0, tf.maximum(by_grammar, 0), drafts.tokens)
@@ -240,7 +252,7 @@ class PoolDecoder:
         def run(token_ids: tf.Tensor) -> tf.Tensor:
             count = token_ids.shape[0]
             places = tf.stack([tf.zeros([count], tf.int32), length + tf.range(count)], axis=1)
-            return self.model.logits(self.model.run(token_ids, places, given.blocks))
+            return self.model.logits(self.model.run(token_ids, places, given.memory))
 
         verified = tf.where(count > 0, count, drafts.verified)
         verified = tf.where(state.has_logits[0], 0, verified)

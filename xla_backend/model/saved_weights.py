@@ -88,7 +88,7 @@ def name_of(files: ModelFiles) -> str:
     paths = [path.resolve() for path in weight_files(files.folder)]
     stats = [(str(path), path.stat()) for path in paths]
     parts = [
-        files.info.weights,
+        f"{files.info.weights} {files.info.kernels}",
         files.config.to_json_string(use_diff=False),
         *(f"{path} {of.st_size} {of.st_mtime_ns}" for path, of in stats),
     ]

@@ -51,13 +51,22 @@ class Key(BaseModel):
     prompt_lookup_num_tokens: int = Field(default=0, exclude_if=operator.not_)
 
 
+class MissReason(BaseModel):
+    """Why a request had to compile: the nearest function there was, and what would have avoided
+    it."""
+
+    reason: str
+    nearest_key: Key | None
+    changes: list[str]
+
+
 class Timings(BaseModel):
     """Times of a run in milliseconds; the first five and the two rates are llama.cpp's.
 
     `prompt_n` counts the prompt tokens that were computed, `cache_n` those that were reused;
     `prompt_ms` is prefill, which includes the first new token; `predicted_ms` is decode. `ttft_ms`
     counts from the request's arrival. `cache` says where the compiled function came from.
-    `tokens_per_pass` is set with prompt lookup, `grammar` with one.
+    `tokens_per_pass` is set with prompt lookup, `grammar` with one, `miss` where it had to compile.
     """
 
     prompt_n: int
@@ -78,6 +87,7 @@ class Timings(BaseModel):
     predicted_per_second: float | None
     tokens_per_pass: float | None = None
     grammar: GrammarWay = ""
+    miss: MissReason | None = None
 
 
 class Progress(BaseModel):
@@ -362,6 +372,7 @@ def timings(result: GenerationResult) -> Timings:
         predicted_per_second=1 / result.tpot_s if result.tpot_s else None,
         tokens_per_pass=result.tokens_per_pass,
         grammar=result.grammar,
+        miss=MissReason.model_validate(result.miss.to_json()) if result.miss else None,
     )
 
 

@@ -195,7 +195,7 @@ def _of_making(
     if not compiled:
         return _nearest({key: was.miss_s for key, was in past.items()}, wanted)
     latest = sorted(compiled, key=lambda key: (-(compiled[key].made_at or 0.0), key))
-    alike = [key for key in latest if _distance(key, wanted) <= ALIKE] or latest
+    alike = [key for key in latest if distance(key, wanted) <= ALIKE] or latest
     made = [
         compiled[key].compile_s + compiled[key].run_s * wanted.max_new_tokens / key.max_new_tokens
         for key in alike[:LATEST]
@@ -225,14 +225,14 @@ def _nearest(
     }
     if not known:
         return None
-    nearest = min(known, key=lambda key: (_distance(key, wanted), key))
+    nearest = min(known, key=lambda key: (distance(key, wanted), key))
     seconds = known[nearest]
     scaled = seconds * wanted.max_new_tokens / nearest.max_new_tokens if grows else seconds
     low_s, high_s = sorted((seconds, scaled))
     return scaled, low_s, high_s
 
 
-def _distance(one: CacheKey, other: CacheKey) -> float:
+def distance(one: CacheKey, other: CacheKey) -> float:
     """The doublings between the sizes of two functions, added up."""
     return sum(
         abs(math.log2(getattr(one, name) / getattr(other, name)))

@@ -31,8 +31,9 @@ from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import Prepared, TextRequest
-from xla_backend.interface.results import CacheEntry, ModelInfo, Past, Prediction
+from xla_backend.interface.results import CacheEntry, CacheOutcome, ModelInfo, Past, Prediction
 from xla_backend.kernels import machine_code
+from xla_backend.prediction.misses import explain_miss
 from xla_backend.prediction.prediction import RowWork, keys_of, predict
 from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.prediction.questions import question_tokens
@@ -83,7 +84,7 @@ class Vocabulary:
                 files.config,
                 files.generation_config,
                 sample(files.folder),
-                kinds.both(files.info.weights, files.info.activations),
+                kinds.all_of(files.info.weights, files.info.activations, files.info.kernels),
             ),
             has_rows=machine_code.suits(),
         )
@@ -154,7 +155,11 @@ class Vocabulary:
             root = root_name(self.identity, prepared.request.cache_salt)
             cached = cached_tokens(known.prefixes, root, prepared.token_ids)
             row = RowWork(tokens, cached, prepared.options.max_new_tokens)
-        return self._predict(prepared.key, tokens, known, prepared.may_reuse, row)
+        found = self._predict(prepared.key, tokens, known, prepared.may_reuse, row)
+        if found.outcome is not CacheOutcome.MISS:
+            return found
+        in_memory = keys_of(entry for entry in known.entries if entry.model == self.info.name)
+        return dataclasses.replace(found, miss=explain_miss(prepared, in_memory))
 
     def predict_speech(
         self, rules: BucketRules, options: GenerationOptions | None, known: Known

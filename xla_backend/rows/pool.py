@@ -18,8 +18,9 @@ from xla_backend.grammar.automaton import START, Automaton
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import chunk_rows, chunk_size
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.kernels import grammar
 from xla_backend.kernels.attention.kv_blocks import BLOCK
+from xla_backend.kernels.graph.grammar_operations import GrammarAddresses
+from xla_backend.kernels.xla.grammar_tables import GrammarTables, OutOfTables
 from xla_backend.model import output, sampling
 from xla_backend.model.functions import PoolFunctions
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
@@ -108,6 +109,7 @@ class Pool:
         vocabulary_size: int,
         blocks_of_row: int,
         eos_token_ids: tuple[int, ...] = (),
+        grammars: GrammarAddresses | GrammarTables | None = None,
     ) -> None:
         """Starts without rows.
 
@@ -116,6 +118,7 @@ class Pool:
             memory: for keys and values.
             vocabulary_size: V. blocks_of_row: M.
             eos_token_ids: tokens that end a text.
+            grammars: holds those of rows; None for own machine code.
         """
         self.memory = memory
         self.prefixes = prefixes
@@ -126,7 +129,7 @@ class Pool:
         self._state: Any = None
         self._options: Any = None
         self._seen: Any = None
-        self._grammars: Any = None
+        self._grammars = grammars or GrammarAddresses()
         self._no_logits: dict[int, tf.Tensor] = {}
 
     def admit(self, row: Row) -> None:
@@ -172,7 +175,7 @@ class Pool:
                 raise
             resumes = bool(used and used[-1].state)  # it may have made room
         if resumes and row.state:
-            self.memory.state(row.state)[:] = self.memory.state(used[-1].state)
+            self.memory.copy_state(used[-1].state, row.state)
         if resumes and count:
             try:
                 row.addresses.append(self.memory.copy(used[-1].address))
@@ -244,12 +247,17 @@ class Pool:
         for row in rows:
             self._reserve(row, len(row.token_ids) + steps + functions.drafts)
         state = self._state_of(rows, functions)
+        grammars = [row.grammar for row in rows] + [None] * (functions.rows - len(rows))
+        try:
+            fields = self._grammars.fields(grammars)
+        except OutOfTables as error:
+            raise OutOfBlocks from error
         decoded = functions.decode(
             tf.constant(steps),
             *self._options,
             self._seen,
             self._logits_of(rows, functions.rows),
-            self._grammars,
+            tf.constant(fields, tf.int64),
             tf.constant(self._blocks(rows, functions.rows)),
             state,
         )
@@ -331,7 +339,7 @@ class Pool:
             return
         with contextlib.suppress(OutOfBlocks):
             state = self.memory.take_state()
-            self.memory.state(state)[:] = self.memory.state(row.state)
+            self.memory.copy_state(row.state, state)
             tokens = row.token_ids[: row.in_memory]
             self.prefixes.insert(row.salt, tokens, [], row.path, state)
 
@@ -391,8 +399,6 @@ class Pool:
         options += options[:1] * (empty - len(rows))
         self._options = sampling.pack(options, size, self._eos_token_ids)
         self._seen = tf.constant(seen)
-        grammars = [row.grammar for row in rows] + [None] * (empty - len(rows))
-        self._grammars = tf.constant([*map(grammar.fields, grammars)], tf.int64)
         lookup: Any = ()
         if functions.drafts:
             assert isinstance(functions.state.lookup, Lookup), "only with drafts"

@@ -234,7 +234,7 @@ class PrefixTree:
         if block is None or len(block) not in (size, size + state_bytes):
             self._memory.give_back(address)
             return False
-        self._memory.content(address)[:] = block[:size]
+        self._memory.write(address, block[:size])
         node = Node(held, address, parent, name, is_restored=True)
         parent.children[held] = node
         self._names.add(name)
@@ -243,7 +243,7 @@ class PrefixTree:
             node.users += 1
             with contextlib.suppress(OutOfBlocks):
                 self._set_state(node, self._memory.take_state())
-                self._memory.state(node.state)[:] = block[size:]
+                self._memory.write_state(node.state, block[size:])
             node.users -= 1
         return True
 

@@ -228,4 +228,6 @@ def _remarks(shown: Shown) -> h.Node:
         others = quantities.count(result.batch_size - 1, "other request")
         beside = f" It ran side by side with {others}, which share the processor."
     rounded = report_parts.rounded(result)
-    return (said := f"{beside}{rounded}{beyond}".strip()) and remarks(said)
+    why = result.miss.sentence("would have been") if result.miss and result.miss.nearest else ""
+    text = f"{why}{beside}{rounded}{beyond}".strip()
+    return text and remarks(text)

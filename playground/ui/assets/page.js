@@ -283,9 +283,10 @@ async function look() {
   stands ||= isBuilt() && isAnswered();
   if (document.hidden || isLooking) return;
   isLooking = true;
-  const root = window.gradio_config?.root ?? "";
+  // Not Gradio's root, which is wrong where a proxy hides port or scheme.
+  const here = location.pathname.replace(/\/?$/, "/");
   // A proxy may answer with its own page.
-  marks = await fetch(`${root}/changes`, { cache: "no-store" })
+  marks = await fetch(`${here}changes`, { cache: "no-store" })
     .then((answer) => (answer.ok ? answer.json() : {}))
     .catch(() => null);
   isLooking = false;

@@ -38,7 +38,7 @@ ENDPOINTS = (
     "warm",
 )
 GENERATED = (
-    *("model", "text", "prompt_tokens", "new_tokens", "finish_reason", "key", "cache"),
+    *("model", "options", "text", "prompt_tokens", "new_tokens", "finish_reason", "key", "cache"),
     *("batch_size", "cached_tokens", "timing", "ttft_s", "tpot_s"),
 )
 RECORDING = FOLDER / "command-1.flac"

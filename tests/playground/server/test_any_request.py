@@ -132,6 +132,12 @@ def test_raw_requests(http: httpx.Client, path: str, body: bytes) -> None:
         assert is_a_sentence(answer), (answer.status_code, answer.text[:300])
 
 
+@pytest.mark.parametrize("endpoint", ["generate", "predict", "compare"])
+def test_what_is_missing_or_unknown_is_named(http: httpx.Client, endpoint: str) -> None:
+    assert '"prompt is missing: ' in ask(http, endpoint, {})
+    assert '"There is no parameter promt: ' in ask(http, endpoint, {"promt": "Once"})
+
+
 @pytest.mark.parametrize("number", ["no-such-event", "0", "%00", "a" * 5000])
 def test_an_answer_to_no_request(http: httpx.Client, number: str) -> None:
     answer = http.get(f"{API}/call/generate/{number}")
@@ -266,6 +272,7 @@ def test_only_an_uploaded_recording_is_opened(
     ):
         said = ask(http, "transcribe", {"recording": {**place, **meant}})
         assert "event: error" in said, said
+        assert re.search("uploaded file|A value cannot be used: a file", said), said
         assert "root:" not in said
         assert not LEAKS.search(said)
 

@@ -285,7 +285,8 @@ def test_a_file_in_channels_ends_at_a_call(path: Path) -> None:
     [
         (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE), "longrope and has no"),
         (lambda w: w.add_rope_dimension_count(HEAD_SIZE // 2), "rope.dimension_count"),
-        (lambda w: w.add_uint16("split.count", 3), "gguf-split --merge"),
+        (lambda w: w.add_uint16("split.count", 3), "the first of 3 pieces .* must lie beside it"),
+        (lambda w: w.add_uint16("split.no", 1), "is piece 2 of a model, which its name does not"),
         (lambda w: w.add_type("adapter"), "is a LoRA adapter"),
         (lambda w: w.add_type("mmproj"), "not a model: .* 'mmproj'"),
         (lambda w: w.add_tensor("odd", np.ones(8, np.float32)), "has the tensor 'odd'"),
@@ -431,3 +432,34 @@ def test_the_model_in_the_box_is_listed_and_found(smollm2: Path) -> None:
     assert listed[PACKAGED_MODEL].source == "bundled"
     files = Registry(hub_models=()).locate(PACKAGED_MODEL)
     assert (files.folder, files.generation_config.eos_token_id) == (smollm2, [2, 0])
+
+
+def test_a_file_is_known_by_its_first_bytes(path: Path, tmp_path: Path) -> None:
+    gguf_files.write(path, "llama")
+    expected = read_stored(path)
+    blob = path.rename(tmp_path / "sha256-3f6d8a1c")  # as other programs keep them
+    found = read_stored(blob)
+    assert found.keys() == expected.keys()
+    (other := tmp_path / "notes").write_text("GGU")
+    with pytest.raises(ModelUnavailable, match="is a file; give the folder"):
+        Registry().locate(str(other))
+
+
+def test_a_model_in_pieces_is_read_from_any_of_them(tmp_path: Path) -> None:
+    whole, folder = gguf_files.write(tmp_path / "whole.gguf", "llama"), tmp_path / "pieces"
+    folder.mkdir()
+    writer = gguf_files.begin(folder / "model.gguf", "llama", split_max_tensors=8)
+    gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
+    gguf_files.finish(writer)
+    first, *others = sorted(folder.iterdir())
+    assert len(others) > 1
+    expected = read_stored(whole)
+    for place in (folder, first, others[-1]):
+        found = read_stored(place)
+        assert found.keys() == expected.keys()
+        for name, tensor in found.items():
+            np.testing.assert_array_equal(tensor, expected[name])
+    assert weight_files(folder) == [first, *others]
+    others[0].unlink()
+    with pytest.raises(ModelUnavailable, match=f"{others[0].name} of its folder must lie beside"):
+        read_stored(first)

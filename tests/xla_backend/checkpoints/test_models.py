@@ -667,3 +667,13 @@ def test_a_model_is_sampled_as_its_generation_config_says(
 
 def test_the_packaged_model_is_sampled_as_its_card_says() -> None:
     assert Registry().locate(PACKAGED_MODEL).info.sampling == {"temperature": 0.2, "top_p": 0.9}
+
+
+def test_a_model_has_the_same_defaults_however_it_is_named(tmp_path: Path) -> None:
+    [known] = (info for info in Registry().list() if info.name == PACKAGED_MODEL)
+    assert known.sampling
+    name = f"{PACKAGED_MODEL.rpartition('/')[2]}.Q8_0.gguf"
+    for called in (name, "another.gguf"):
+        path = gguf_files.write(tmp_path / called, "llama")
+        sampling = folder_info(str(path)).sampling
+        assert sampling == (known.sampling if called == name else {})

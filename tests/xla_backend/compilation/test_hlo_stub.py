@@ -32,7 +32,7 @@ def files(name: str, rows: int = 3) -> tuple[bytes, bytes, list[tf.Tensor]]:
     results = traced(*arguments)
     assert not hlo_stub.is_own_output(results)
     (own,) = xla_folder.collect(name).values()
-    definition = hlo_stub.define(f"{name}_other", arguments, 1, results)
+    definition = hlo_stub.define(f"{name}_other", arguments, [None], results)
     left = traced.through(definition)(*arguments)
     (others,) = xla_folder.collect(f"{name}_other").values()
     return own, others, left
@@ -77,7 +77,7 @@ def test_where_nothing_can_carry_the_mark_there_is_no_hlo_stub() -> None:
     given = [tf.ones([2])]
     for results in ([tf.constant(True)], [tf.zeros([0])], []):
         with pytest.raises(ValueError, match="none of its results is a number"):
-            hlo_stub.define("hlo_stub_test_none", given, 0, results)
+            hlo_stub.define("hlo_stub_test_none", given, [], results)
 
 
 def test_an_argument_of_any_kind_may_come_first() -> None:
@@ -87,6 +87,6 @@ def test_an_argument_of_any_kind_may_come_first() -> None:
         spec = tf.TensorSpec(first.shape, first.dtype)
         traced = TracedFunction(name, lambda x: tf.shape(x)[:0], [spec], {}, structure=0)
         traced.trace()
-        definition = hlo_stub.define(f"{name}_other", [first], 0, [tf.zeros([2], tf.int32)])
+        definition = hlo_stub.define(f"{name}_other", [first], [], [tf.zeros([2], tf.int32)])
         assert traced.through(definition)(first).numpy().tolist() == [hlo_stub.MARK] * 2
         xla_folder.clear()

@@ -35,7 +35,9 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.results import ModelInfo
 from xla_backend.kernels.attention.kv_blocks import BLOCK
+from xla_backend.kernels.graph.grammar_operations import GrammarAddresses
 from xla_backend.model.functions import PaddedFunctions
+from xla_backend.model.kv_memory import KVMemory
 from xla_backend.model.loaded_model import LoadedModel
 from xla_backend.model.output import Output
 
@@ -220,12 +222,11 @@ class FakeModel:
     """See `LoadedModel`. A speech model's input is real."""
 
     tokenizer = FakeTokenizer()
-    kv_bytes = BLOCK_BYTES, 0
     tokens = LoadedModel.tokens
     is_end = LoadedModel.is_end
     eos_token_ids = (END,)
 
-    def __init__(self, files: ModelFiles, steps: Steps, store: Store | None) -> None:
+    def __init__(self, files: ModelFiles, steps: Steps, store: Store | None, kv_bytes: int) -> None:
         steps.call(f"load {files.info.name}")
         self._steps = steps
         self.info = dataclasses.replace(files.info, loaded=True)
@@ -236,6 +237,9 @@ class FakeModel:
         if files.info.family == "speech":
             self.speech = SpeechInput.load(files.folder, files.generation_config, files.config)
         self.has_pool = self.speech is None
+        least = (self.functions.blocks_of_row + 1) * BLOCK_BYTES
+        self.memory = KVMemory(BLOCK_BYTES, max(kv_bytes, least))
+        self.row_grammars = GrammarAddresses()
 
     def start(
         self, functions: Any, key: CacheKey, prompt: Any, options: GenerationOptions
@@ -266,7 +270,7 @@ class FakeModel:
 class FakeRegistry:
     """Has every model but "unknown"."""
 
-    weights, activations = "auto", "exact"
+    weights, activations, kernels = "auto", "exact", "own"
 
     def list(self) -> list[ModelInfo]:
         return []
@@ -283,7 +287,11 @@ def fake_models(steps: Steps, store: Path | str = "off") -> Iterator[None]:
     """Within it, models that are loaded are fakes; their weights nobody reads."""
     kept = None if store == "off" else Store(Path(store))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loaded_models, "LoadedModel", lambda files, _: FakeModel(files, steps, kept))
+        patch.setattr(
+            loaded_models,
+            "LoadedModel",
+            lambda files, _, kv_bytes: FakeModel(files, steps, kept, kv_bytes),
+        )
         yield
         steps.open_all()
 

@@ -1,6 +1,9 @@
 """Tests of `importing`: what is left out at the start, and that it is still there."""
 
-from tests.program import python
+import subprocess
+import sys
+
+from tests.program import ROOT, python
 
 SCRIPT = """
 import gc, sys
@@ -23,3 +26,9 @@ assert sys.modules["keras.src.optimizers"], "what was there is left alone"
 
 def test_the_engine_comes_without_keras_which_works_when_it_is_asked_for() -> None:
     python(SCRIPT)
+
+
+def test_importing_the_library_prints_nothing() -> None:
+    command = [sys.executable, "-c", "from xla_backend import Backend"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

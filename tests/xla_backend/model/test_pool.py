@@ -15,6 +15,8 @@ from tests.oracle import load_oracle
 from tests.waiting import wait_until
 from tests.xla_backend.model.parity import FORMS, DecoderOnlyPair
 from xla_backend import Backend, BucketRules, GenerationOptions, GenerationResult
+from xla_backend.checkpoints import kinds
+from xla_backend.checkpoints.models import Registry
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
 from xla_backend.kernels.attention.kv_blocks import BLOCK
@@ -28,7 +30,13 @@ WITH_STATES = ("Qwen3.5", "Falcon-H1")
 OF_STATES = 2e-4
 """States carry rounding on: PyTorch's own float32 is 1e-5 to 1e-4 off its float64, and two float32
 results that were read in other chunks may be so on either side."""
-EACH = [pytest.param(x, marks=() if x in SOME else pytest.mark.release) for x in MAKERS]
+OF_XLA = ("Gemma 2", "Falcon-H1")
+"""Those that `make test` runs by XLA alone, too: windows, caps; attention, states, convolutions."""
+EACH = [
+    pytest.param(kernels, form, marks=() if form in some else pytest.mark.release)
+    for kernels, some in ((kinds.OWN, SOME), (kinds.XLA, OF_XLA))
+    for form in MAKERS
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +50,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Backend]:
-    """Has one padded shape."""
+def engines() -> Iterator[dict[str, Backend]]:
+    """By kernels; they have one padded shape."""
     rules = BucketRules((CONTEXT,), (NEW,))
-    with contextlib.closing(Backend(rules=rules, store="off")) as backend:
-        yield backend
+    with contextlib.ExitStack() as stack:
+        yield {
+            kernels: stack.enter_context(
+                contextlib.closing(Backend(Registry(kernels=kernels), rules, store="off"))
+            )
+            for kernels in (kinds.OWN, kinds.XLA)
+        }
 
 
 def ids(result: GenerationResult) -> list[int]:
@@ -127,9 +140,11 @@ class Conversation:
             self.ask(self.asked + answer[len(answer) // 2 :] + question)
 
 
-@pytest.mark.parametrize("form", EACH)
-def test_a_conversation_by_turns(engine: Backend, made: Callable[[str], str], form: str) -> None:
-    model = made(form)
+@pytest.mark.parametrize(("kernels", "form"), EACH)
+def test_a_conversation_by_turns(
+    engines: dict[str, Backend], made: Callable[[str], str], kernels: str, form: str
+) -> None:
+    model, engine = made(form), engines[kernels]
     for seed in range(3):
         # Two of one visitor, which begin alike, and one of somebody else.
         one, branch = (Conversation(engine, model, f"{seed}", 2 * seed + i) for i in range(2))
@@ -157,13 +172,21 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize(
-    ("forms", "arrivals"),
+    ("kernels", "forms", "arrivals"),
     [
-        *[([form], 30) for form in SOME],
-        pytest.param([*MAKERS], 200, marks=[pytest.mark.release, pytest.mark.timeout(1800)]),
+        *[(kinds.OWN, [form], 30) for form in SOME],
+        (kinds.XLA, ["Falcon-H1"], 30),
+        *[
+            pytest.param(
+                *(kernels, [*MAKERS], 200), marks=[pytest.mark.release, pytest.mark.timeout(1800)]
+            )
+            for kernels in (kinds.OWN, kinds.XLA)
+        ],
     ],
 )
-def test_random_arrivals(made: Callable[[str], str], forms: list[str], arrivals: int) -> None:
+def test_random_arrivals(
+    made: Callable[[str], str], kernels: str, forms: list[str], arrivals: int
+) -> None:
     """In a memory that is too small for them; some begin alike, some are stopped."""
     models, dice = [made(form) for form in forms], random.Random(1)
     prompts: list[tuple[int, ...]] = [()]
@@ -174,9 +197,10 @@ def test_random_arrivals(made: Callable[[str], str], forms: list[str], arrivals:
         options = dice.choice(OPTIONS) | {"max_new_tokens": dice.choice([1, 9, 40, 80])}
         asked, said = TokenIds(prompts[-1]), GenerationOptions(**options)
         requests.append(TextRequest(dice.choice(models), asked, said, cache_salt=f"{number % 3}"))
-    with contextlib.closing(Backend(store="off")) as backend:
+    registry = Registry(kernels=kernels)
+    with contextlib.closing(Backend(registry, store="off")) as backend:
         alone = [backend.submit(request).read_all() for request in requests]
-    with contextlib.closing(Backend(store="off", kv_bytes=1_500_000)) as backend:
+    with contextlib.closing(Backend(registry, store="off", kv_bytes=1_500_000)) as backend:
         for model in models:
             pool = backend.pool_key(model)
             assert pool is not None
@@ -217,11 +241,22 @@ def test_random_arrivals(made: Callable[[str], str], forms: list[str], arrivals:
     assert any(result.cached_tokens for result in complete)
 
 
-@pytest.mark.parametrize("form", ["LFM3", "Qwen3.5", "Falcon-H1"])
+@pytest.mark.parametrize(
+    ("kernels", "form"),
+    [
+        *[(kinds.OWN, form) for form in ("LFM3", "Qwen3.5", "Falcon-H1")],
+        (kinds.XLA, "Falcon-H1"),
+    ],
+)
 def test_restored_states(
-    engine: Backend, made: Callable[[str], str], tmp_path: Path, form: str
+    engines: dict[str, Backend],
+    made: Callable[[str], str],
+    tmp_path: Path,
+    kernels: str,
+    form: str,
 ) -> None:
     """In the middle of a block, and at the end of one."""
+    engine, registry = engines[kernels], Registry(kernels=kernels)
     model, options, dice = made(form), GenerationOptions(max_new_tokens=NEW), random.Random(7)
 
     def answer(backend: Backend, prompt: list[int], salt: str = "") -> GenerationResult:
@@ -229,9 +264,13 @@ def test_restored_states(
 
     for count in (2 * BLOCK + 30, 2 * BLOCK - NEW + 1):
         prompt = [dice.randrange(3, 250) for _ in range(count)]
-        with contextlib.closing(Backend(store=tmp_path, prefix_store_bytes=10**9)) as backend:
+        with contextlib.closing(
+            Backend(registry, store=tmp_path, prefix_store_bytes=10**9)
+        ) as backend:
             prompt += ids(answer(backend, prompt, "a"))
-        with contextlib.closing(Backend(store=tmp_path, prefix_store_bytes=10**9)) as backend:
+        with contextlib.closing(
+            Backend(registry, store=tmp_path, prefix_store_bytes=10**9)
+        ) as backend:
             row = answer(backend, [*prompt, 5, 6], "a")
         assert row.cached_tokens == len(prompt) - 1
         assert_same(row, answer(engine, [*prompt, 5, 6]))

@@ -19,6 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
 
@@ -104,7 +105,7 @@ def read_generation_values(folder: Path) -> dict[str, Any]:
     """The values that its generation_config.json would have on the Hub."""
     tokens, values = _special_tokens(folder), {}
     with contextlib.suppress(OSError, ValueError):  # the file only says what is suppressed
-        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        values = json.loads(read_text(folder / "config.json"))
     end, untimed = tokens.get("<|endoftext|>"), tokens.get("<|notimestamps|>")
     found: dict[str, Any] = {
         "decoder_start_token_id": tokens.get("<|startoftranscript|>"),
@@ -203,7 +204,7 @@ def _special_tokens(folder: Path) -> dict[str, int]:
 @functools.lru_cache(8)
 def _added_tokens(path: Path, _stamp: tuple[int, int]) -> dict[str, int]:
     # Models are listed at the end of every request, and to read the vocabulary takes 35 ms.
-    added = json.loads(path.read_text(encoding="utf-8"))["added_tokens"]
+    added = json.loads(read_text(path))["added_tokens"]
     return {token["content"]: int(token["id"]) for token in added}
 
 

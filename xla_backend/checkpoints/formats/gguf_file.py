@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from xla_backend.interface.options import shown
 from xla_backend.kernels.matmul.blocks import FORMATS, Blocks, Weights
 
 SUFFIX = ".gguf"
+_MAGIC = b"GGUF"
+# As llama.cpp names the pieces of a large model.
+_PIECE = re.compile(r"(.+-)(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
 
 _Kind = TypeVar("_Kind", int, float, str, bool)
 
@@ -51,29 +55,58 @@ class _Stored:
     """A tensor in the file.
 
     Attributes:
+        data: the file.
         shape: rows first, as in numpy.
         kind: the number of its quantization.
         start, size: bytes.
     """
 
+    data: mmap.mmap
     shape: tuple[int, ...]
     kind: int
     start: int
     size: int
 
 
+def is_one(path: Path) -> bool:
+    """Whether a file is a GGUF file: by its first bytes, or by its name if it is damaged.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.suffix.lower() == SUFFIX:
+        return True
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def pieces(path: Path) -> list[Path]:
+    """All files of a model that llama.cpp has split, of which `path` is one; otherwise `path`."""
+    named = _PIECE.fullmatch(path.name)
+    if named is None:
+        return [path]
+    before, _, count, after = named.groups()
+    return [
+        path.with_name(f"{before}{number:05}-of-{count}{after}")
+        for number in range(1, int(count) + 1)
+    ]
+
+
 def find(place: Path) -> Path | None:
     """The GGUF file of a model: `place` itself, or the only one of a folder without config.json.
+
+    Of a model in pieces, the first.
 
     Raises:
         ModelUnavailable: the folder holds several, or cannot be read.
     """
     try:
         if place.is_file():
-            return place if place.suffix.lower() == SUFFIX else None
+            return pieces(place)[0] if is_one(place) else None
         if (place / "config.json").is_file():
             return None
-        found = sorted(path for path in place.glob("*") if path.suffix.lower() == SUFFIX)
+        ggufs = (path for path in place.glob("*") if path.suffix.lower() == SUFFIX)
+        found = sorted({pieces(path)[0] for path in ggufs})
     except (OSError, ValueError) as error:  # also a name that is invalid for a file
         raise ModelUnavailable(f"{place} cannot be read: {error}.") from error
     if len(found) > 1:
@@ -85,15 +118,19 @@ def find(place: Path) -> Path | None:
 
 
 class GGUFFile:
-    """A GGUF file of version 2 or 3, mapped into memory.
+    """A GGUF file of version 2 or 3, mapped into memory; of a model in pieces, all of them.
 
     Attributes:
         path: of the file.
         tensors: names of its tensors.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, piece: int = 0) -> None:
         """Reads all but arrays and tensors, and checks where those are.
+
+        Args:
+            path: of the file, or of the first piece.
+            piece: number of the piece that this is; the first one reads the others.
 
         Raises:
             ModelUnavailable: it cannot be read, is not a GGUF file, or is damaged.
@@ -104,7 +141,7 @@ class GGUFFile:
                 start = file.read(8)
                 if start == b"version ":
                     raise self.damaged("it is a Git LFS pointer, not the file itself")
-                if start[:4] != b"GGUF" or len(start) < 8:
+                if start[:4] != _MAGIC or len(start) < 8:
                     raise self.damaged("it does not begin like a GGUF file")
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
@@ -126,6 +163,13 @@ class GGUFFile:
                 raise self.damaged(f"it sets {shown(name, 60)} twice")
             self._metadata[name] = self._read_value()
         self._stored = self._read_tensors(tensors)
+        if (number := self.value("split.no", int, 0)) != piece:
+            raise ModelUnavailable(
+                f"{path} is piece {number + 1} of a model, which its name does not say. Give it "
+                "the name that it had."
+            )
+        if piece == 0:
+            self._read_pieces(self.value("split.count", int, 1))
         self.tensors = frozenset(self._stored)
 
     def damaged(self, reason: str) -> ModelUnavailable:
@@ -236,7 +280,7 @@ class GGUFFile:
         kind = _kind_of(stored)
         if not as_stored or kind not in {*FORMATS, *_SIXTEEN_BITS}:
             return [*self.read(name).reshape(-1, rows, columns)]
-        raw = mapped.part(self._data, stored.start, stored.size).reshape(
+        raw = mapped.part(stored.data, stored.start, stored.size).reshape(
             math.prod(stored.shape[:-2]), rows, -1
         )
         if kind in _SIXTEEN_BITS:
@@ -253,7 +297,7 @@ class GGUFFile:
 
         stored = self._stored[name]
         kind = GGMLQuantizationType(stored.kind)
-        raw = mapped.part(self._data, stored.start, stored.size)
+        raw = mapped.part(stored.data, stored.start, stored.size)
         if kind is GGMLQuantizationType.F32:
             return raw.view("<f4").reshape(stored.shape)
         columns = stored.shape[-1]
@@ -272,6 +316,22 @@ class GGUFFile:
                 "conversion in Q4_K_M, Q8_0, F16 or BF16, for example."
             ) from error
         return tensor.reshape(stored.shape)
+
+    def _read_pieces(self, count: int) -> None:
+        """Adds the tensors of the other pieces."""
+        paths = pieces(self.path)
+        missing = [path.name for path in paths if not path.is_file()]
+        if len(paths) != max(count, 1) or missing:
+            which = f"{', '.join(missing[:3])} of its folder" if missing else "all of them"
+            raise ModelUnavailable(
+                f"{self.path} is the first of {count} pieces of a model, and {which} must lie "
+                "beside it under the names that they had. Download or copy them, too."
+            )
+        for number, path in enumerate(paths[1:], start=1):
+            more = GGUFFile(path, number)._stored
+            if twice := more.keys() & self._stored.keys():
+                raise self.damaged(f"{path.name} also has {shown(min(twice), 60)}")
+            self._stored |= more
 
     def _read_tensors(self, count: int) -> dict[str, _Stored]:
         found: dict[str, tuple[tuple[int, ...], int, int]] = {}
@@ -312,7 +372,7 @@ class GGUFFile:
             raise self.damaged(
                 f"it should have {start + length} bytes or more and ends after {len(self._data)}"
             )
-        return _Stored(shape, kind, start, length)
+        return _Stored(self._data, shape, kind, start, length)
 
     # Reading on from a place
 

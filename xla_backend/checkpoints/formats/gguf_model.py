@@ -180,11 +180,6 @@ def _architecture(file: GGUFFile) -> tuple[Architecture, GGUFLayout]:
             f"{file.path} has an architecture that is not supported: {shown(architecture, 60)}. "
             f"Supported in GGUF files are {', '.join(BY_GGUF)}."
         )
-    if file.value("split.count", int, 0) > 1:
-        raise ModelUnavailable(
-            f"{file.path} is one part of a model in several files. Join them first, with "
-            "`llama-gguf-split --merge`."
-        )
     return described, described.gguf
 
 

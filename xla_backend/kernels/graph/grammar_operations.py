@@ -7,10 +7,41 @@ nothing. Axes: R rows, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from xla_backend.kernels import grammar
+from xla_backend.kernels.grammar import Tables
 from xla_backend.kernels.graph import foreign_call
+
+
+class GrammarAddresses:
+    """The grammars that rows follow, where their tables are.
+
+    Attributes:
+        variables: what compiled functions read, by name: nothing.
+    """
+
+    def __init__(self) -> None:
+        """Knows none yet."""
+        self.variables: dict[str, tf.Variable] = {}
+
+    def fields(self, rows: Sequence[Tables | None]) -> list[list[int]]:
+        """The descriptions of the grammars of a call's rows."""
+        return [*map(grammar.fields, rows)]
+
+    def allowed(self, scores: tf.Tensor, states: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
+        """See `allowed`."""
+        return allowed(scores, states, grammars)
+
+    def advanced(self, states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
+        """See `advanced`."""
+        return advanced(states, tokens, grammars)
+
+    def drafts(self, states: tf.Tensor, grammars: tf.Tensor, count: int) -> tf.Tensor:
+        """See `drafts`."""
+        return drafts(states, grammars, count)
 
 
 def allowed(scores: tf.Tensor, states: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:

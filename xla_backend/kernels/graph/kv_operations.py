@@ -11,6 +11,7 @@ only by data: the second must need the result of the first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +19,59 @@ import tensorflow as tf
 from xla_backend.kernels.attention import attention, earlier, recurrence
 from xla_backend.kernels.attention.recurrence import RECENT, Heads
 from xla_backend.kernels.graph import foreign_call
+
+
+class Addresses(NamedTuple):
+    """The KV memory of a call's rows.
+
+    Attributes:
+        blocks: `[R, M]` int64, addresses of each row's blocks, and last of its state.
+    """
+
+    blocks: tf.Tensor
+
+    def attend(
+        self,
+        q: tf.Tensor,
+        k: tf.Tensor,
+        v: tf.Tensor,
+        places: tf.Tensor,
+        layer: tf.Tensor,
+        *,
+        heads: int,
+        kv_heads: int,
+        score_cap: float | None,
+        sinks: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """See `attend`."""
+        sizes = {"heads": heads, "kv_heads": kv_heads}
+        return attend(
+            q, k, v, places, self.blocks, layer, **sizes, score_cap=score_cap, sinks=sinks
+        )
+
+    def before(
+        self, lines: tf.Tensor, places: tf.Tensor, layer: tf.Tensor, count: int, in_state: int
+    ) -> tf.Tensor:
+        """See `before`.
+
+        Args:
+            lines, places, layer, count: see there; the third number of `layer` is not read.
+            in_state: how many lines the state has, or 0 for blocks.
+        """
+        layer += tf.constant([0, 0, in_state], tf.int64)
+        return before(lines, places, self.blocks, layer, count)
+
+    def advance(
+        self,
+        lines: tf.Tensor,
+        places: tf.Tensor,
+        layer: tf.Tensor,
+        heads: Heads,
+        *,
+        corrects: bool,
+    ) -> tf.Tensor:
+        """See `advance`."""
+        return advance(lines, places, self.blocks, layer, heads, corrects=corrects)
 
 
 def attend(

@@ -24,6 +24,16 @@ Keep = Callable[[tuple[int, ...], np.dtype, Callable[[np.ndarray], None]], tf.Va
 """Makes a variable of a shape and a type, and fills it with a function."""
 
 
+def has_product(weights: Weights) -> bool:
+    """Whether a matrix, `[out, in]`, uses our own product; otherwise it is float32.
+
+    Blocks use it from a smaller size on: float32 would take up to ten times their memory.
+    """
+    outputs, inputs = weights.shape
+    least = SMALL // 4 if isinstance(weights, Blocks) else SMALL
+    return inputs * outputs >= least and not inputs % GROUP and registration.is_possible()
+
+
 class Matrix(NamedTuple):
     """Weights `[in, out]` in their own format. A nest of variables, as layers are.
 
@@ -41,10 +51,23 @@ class Matrix(NamedTuple):
     in_eight_bits: bool = False
 
     @classmethod
-    def of(cls, weights: Weights, keep: Keep, in_eight_bits: bool = False) -> Matrix:
-        """From a checkpoint's weights `[out, in]`; floats are multiplied exactly in any case."""
+    def of(
+        cls,
+        weights: Weights,
+        keep: Keep,
+        in_eight_bits: bool = False,
+        multiplies: Callable[[Weights], bool] = has_product,
+    ) -> Matrix:
+        """From a checkpoint's weights `[out, in]`; floats are multiplied exactly in any case.
+
+        Args:
+            weights: see above.
+            keep: makes the variable.
+            in_eight_bits: whether products with blocks round activations to 8 bits.
+            multiplies: whether our own product multiplies weights; XLA multiplies float32.
+        """
         outputs, inputs = weights.shape
-        if not has_product(weights):
+        if not multiplies(weights):
             wide = weights.dequantized() if isinstance(weights, Blocks) else weights
 
             def write(to: np.ndarray) -> None:
@@ -123,10 +146,17 @@ class Matrices(NamedTuple):
     in_eight_bits: bool = False
 
     @classmethod
-    def of(cls, weights: Weights, count: int, keep: Keep, in_eight_bits: bool = False) -> Matrices:
+    def of(
+        cls,
+        weights: Weights,
+        count: int,
+        keep: Keep,
+        in_eight_bits: bool = False,
+        multiplies: Callable[[Weights], bool] = has_product,
+    ) -> Matrices:
         """Lays weights out: `[count * out, in]`; see `Matrix.of`."""
         outputs, inputs = weights.shape[0] // count, weights.shape[1]
-        if outputs % COLUMNS or not has_product(weights):
+        if outputs % COLUMNS or not multiplies(weights):
             wide = weights.dequantized() if isinstance(weights, Blocks) else weights
 
             def write(to: np.ndarray) -> None:
@@ -166,13 +196,3 @@ def _prepare(number_format: str, in_eight_bits: bool, *, is_split: bool = False)
     in_eight_bits = in_eight_bits and number_format in FORMATS
     matmul.prepare(number_format, in_eight_bits=in_eight_bits, is_split=is_split)
     return in_eight_bits
-
-
-def has_product(weights: Weights) -> bool:
-    """Whether a matrix, `[out, in]`, uses our own product; otherwise it is float32.
-
-    Blocks use it from a smaller size on: float32 would take up to ten times their memory.
-    """
-    outputs, inputs = weights.shape
-    least = SMALL // 4 if isinstance(weights, Blocks) else SMALL
-    return inputs * outputs >= least and not inputs % GROUP and registration.is_possible()

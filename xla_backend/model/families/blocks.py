@@ -31,8 +31,9 @@ from transformers import PretrainedConfig
 
 from xla_backend.checkpoints import kinds
 from xla_backend.interface.errors import ModelUnavailable
-from xla_backend.kernels.graph.matrix import Matrices, Matrix, Stacked, has_product, prepared
+from xla_backend.kernels.graph.matrix import Matrices, Matrix, Stacked, prepared
 from xla_backend.kernels.matmul.blocks import Blocks, Weights, rounded, stacked
+from xla_backend.model.families.kernels import KERNELS, Kernels
 from xla_backend.model.large_pages import LargePages
 from xla_backend.model.saved_weights import SavedWeights
 
@@ -500,6 +501,7 @@ class WeightReader:
 
     Attributes:
         saved: what is read instead of arrays; None without any.
+        kernels: what computes.
         variables: by name. memory: of each. bytes: what all take.
         made: by method and name, what became of arrays, as JSON.
         rounded_bits: see `ModelInfo`.
@@ -511,6 +513,7 @@ class WeightReader:
         kind: str = kinds.AUTO,
         in_eight_bits: bool = False,
         saved: SavedWeights | None = None,
+        kernels: Kernels = KERNELS[kinds.OWN],
     ) -> None:
         """Reads nothing yet.
 
@@ -519,9 +522,11 @@ class WeightReader:
             kind: format of matrices.
             in_eight_bits: see `Matrix`.
             saved: of an earlier load with this kind; `arrays` are not read then.
+            kernels: see above.
         """
         self._arrays = arrays
         self.saved = saved
+        self.kernels = kernels
         self._kind = kind
         self._in_eight_bits = in_eight_bits
         self._pages = LargePages()
@@ -588,7 +593,8 @@ class WeightReader:
         if len(stack) > 1:  # of several formats
             whole = np.concatenate([_dequantized(part) for part in stack])
         keep = functools.partial(self._written, names[0])
-        return Matrices.of(self._in_kind(whole), len(names), keep, self._in_eight_bits)
+        form = self._in_eight_bits, self.kernels.multiplies
+        return Matrices.of(self._in_kind(whole), len(names), keep, *form)
 
     @_saved
     def stack(self, names: Sequence[str]) -> tf.Variable:
@@ -636,12 +642,13 @@ class WeightReader:
 
     def _matrix(self, name: str, weights: Weights) -> Matrix:
         keep = functools.partial(self._written, name)
-        return Matrix.of(self._in_kind(weights), keep, self._in_eight_bits)
+        form = self._in_eight_bits, self.kernels.multiplies
+        return Matrix.of(self._in_kind(weights), keep, *form)
 
     def _in_kind(self, weights: Weights) -> Weights:
         """A matrix in the format chosen for matrices."""
         # Rounding what stays float32 would only lose precision.
-        if isinstance(weights, np.ndarray) and has_product(weights):
+        if isinstance(weights, np.ndarray) and self.kernels.multiplies(weights):
             if self._kind == kinds.BFLOAT16 and weights.dtype.itemsize > 2:
                 weights, self.rounded_bits = weights.astype(ml_dtypes.bfloat16), 16
             if self._kind == kinds.INT8:

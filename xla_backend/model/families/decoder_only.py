@@ -16,7 +16,7 @@ import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
 from xla_backend.kernels.attention.attention import layer_bytes
-from xla_backend.kernels.graph.kv_operations import attend, in_blocks, only_tokens
+from xla_backend.kernels.graph.kv_operations import in_blocks, only_tokens
 from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
@@ -28,7 +28,7 @@ from xla_backend.model.families.blocks import (
     Repeated,
     WeightReader,
 )
-from xla_backend.model.families.model import Prefilled
+from xla_backend.model.families.model import Memory, Prefilled
 
 
 class PlainLayer(NamedTuple):
@@ -191,19 +191,21 @@ class DecoderOnly(PaddedPrompt):
         """See `PooledModel.row_bytes`."""
         return 0
 
-    def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+    def run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
 
         def block(
             layer: PlainLayer,
             x: tf.Tensor,
             places: tf.Tensor,
-            blocks: tf.Tensor,
+            memory: Memory,
             of_layer: tf.Tensor,
         ) -> tf.Tensor:
             def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
-                operands = (q, *kv, places, blocks, of_layer)
-                attended = attend(*operands, heads=self.heads, kv_heads=self.heads, score_cap=None)
+                operands = (q, *kv, places, of_layer)
+                attended = memory.attend(
+                    *operands, heads=self.heads, kv_heads=self.heads, score_cap=None
+                )
                 return attended, kv
 
             return self._block(layer, x, attention)[0]
@@ -211,7 +213,7 @@ class DecoderOnly(PaddedPrompt):
         each = Repeated(block)
         x = only_tokens(self._embed(token_ids, tf.maximum(places[:, 1], 0)), places)
         for layer, of_layer in zip(self.layers, in_blocks(self.layer_bytes), strict=True):
-            x = each(layer, x, places, blocks, of_layer)
+            x = each(layer, x, places, memory, of_layer)
         return x
 
     def step(

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
-from xla_backend.kernels import registration
 from xla_backend.kernels.attention import attention, earlier
 from xla_backend.kernels.attention.recurrence import Heads
-from xla_backend.kernels.graph import kv_operations
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, Norm
+from xla_backend.model.families.kernels import States
+from xla_backend.model.families.model import Memory
 
 
 class Mixer(Protocol):
@@ -56,7 +56,7 @@ class Mixer(Protocol):
         x: tf.Tensor,
         rotation: Any,
         places: tf.Tensor,
-        memory: tf.Tensor,
+        memory: Memory,
         of_layer: tf.Tensor,
         source: Any,
     ) -> tuple[tf.Tensor, Any]:
@@ -156,15 +156,15 @@ class Attention(NamedTuple):
         x: tf.Tensor,
         rotation: Rotation,
         places: tf.Tensor,
-        memory: tf.Tensor,
+        memory: Memory,
         of_layer: tf.Tensor,
         source: Any,
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.run`. What another layer wrote is written again, in its place."""
         q, own, gates = self._inputs(x, rotation)
         kv = KeysValues(*(source or map(_flat, own)))
-        attended = kv_operations.attend(
-            *(_flat(q), *kv, places, memory, of_layer),
+        attended = memory.attend(
+            *(_flat(q), *kv, places, of_layer),
             heads=self.heads,
             kv_heads=self.kv_heads,
             score_cap=self.score_cap,
@@ -288,13 +288,12 @@ class Taps(NamedTuple):
         return self._convolved(padded[count:], before), last
 
     def run(
-        self, given: tf.Tensor, places: tf.Tensor, memory: tf.Tensor, of_layer: tf.Tensor
+        self, given: tf.Tensor, places: tf.Tensor, memory: Memory, of_layer: tf.Tensor
     ) -> tf.Tensor:
         """Of any tokens, `[T, E]`."""
         count = self.weights.shape[0] - 1
-        if self.in_state:
-            of_layer += tf.constant([0, 0, earlier.lines_in_state(count + 1)], tf.int64)
-        before = kv_operations.before(given, places, memory, of_layer, count)
+        in_state = earlier.lines_in_state(count + 1) if self.in_state else 0
+        before = memory.before(given, places, of_layer, count, in_state)
         return self._convolved(given, tf.split(before, count, axis=1))
 
     def step(
@@ -373,7 +372,7 @@ class Convolution(NamedTuple):
         x: tf.Tensor,
         rotation: None,
         places: tf.Tensor,
-        memory: tf.Tensor,
+        memory: Memory,
         of_layer: tf.Tensor,
         source: Any,
     ) -> tuple[tf.Tensor, tuple[()]]:
@@ -502,6 +501,7 @@ class State(NamedTuple):
 
     Attributes:
         into: yields what `rule` splits.
+        by_values: computes states of padded texts.
     """
 
     into: Linear
@@ -509,6 +509,7 @@ class State(NamedTuple):
     rule: DeltaRule | Mamba
     out: Linear
     heads: Heads
+    by_values: States
 
     @property
     def block_bytes(self) -> int:
@@ -539,35 +540,17 @@ class State(NamedTuple):
         of = self.heads
         # Padding leaves a state of zeros.
         lines = mask.without_padding(self.rule.lines(mixed, factors, of))
-        if registration.is_possible():
-            read, state = kv_operations.read_all(lines, of, corrects=self.rule.corrects)
-        else:
-            read, state = self.read_all(lines)
+        read, state = self.by_values.read_all(lines, of, corrects=self.rule.corrects)
         if only_last:
             read, lines, gate = read[-1, None], lines[-1, None], gate[-1, None]
         return self._finish(read, lines, gate), Recurrent(last, state[None])
-
-    def read_all(self, lines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """`kv_operations.read_all` by XLA alone."""
-        length, of = tf.shape(lines)[0], self.heads
-
-        def take(
-            at: tf.Tensor, state: tf.Tensor, read: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            state = self._taken(state, blocks.row(lines, at))
-            now = state[:, : of.total * of.values]
-            return at + 1, state, blocks.dynamic_update_slice(read, now, tf.stack([at, 0]))
-
-        state, read = tf.zeros([1, of.numbers]), tf.zeros([length, of.total * of.values])
-        _, state, read = tf.while_loop(lambda at, *_: at < length, take, (0, state, read))
-        return read, state[0]
 
     def run(
         self,
         x: tf.Tensor,
         rotation: None,
         places: tf.Tensor,
-        memory: tf.Tensor,
+        memory: Memory,
         of_layer: tf.Tensor,
         source: Any,
     ) -> tuple[tf.Tensor, tuple[()]]:
@@ -576,7 +559,7 @@ class State(NamedTuple):
         behind = of_layer + tf.constant([self.heads.row_bytes, 0, 0], tf.int64)
         mixed = self.taps.run(given, places, memory, behind)
         lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
-        read = kv_operations.advance(lines, places, memory, of_layer, self.heads, corrects=corrects)
+        read = memory.advance(lines, places, of_layer, self.heads, corrects=corrects)
         return self._finish(read, lines, gate), ()
 
     def step(
@@ -594,39 +577,14 @@ class State(NamedTuple):
         lines, of = self.rule.lines(mixed, factors, self.heads), self.heads
         states = tf.reshape(cached.state, [-1, of.numbers])
         source = _states_before(visible, *cached.state.shape[:3:2])
-        if registration.is_possible():
-            corrects = self.rule.corrects
-            state = kv_operations.step(lines, prompt.state, states, source, of, corrects=corrects)
-        else:
-            # What comes before new tokens is in front of them.
-            every, first = tf.concat([prompt.state, states], axis=0), prompt.state.shape[0]
-            before = tf.where(source < 0, -1 - source, first + source)
-            state = self._taken(tf.gather(every, before), lines)
+        read_from = lines, prompt.state, states, source, of
+        state = self.by_values.step(*read_from, corrects=self.rule.corrects)
         read = state[:, : of.total * of.values]
         current = (_by_beam(y, cached.inputs) for y in (given, state))
         return self._finish(read, lines, gate), Recurrent(*current)
 
     def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         return self.rule.split(self.into(x), self.taps.weights.shape[1], self.heads)
-
-    def _taken(self, before: tf.Tensor, lines: tf.Tensor) -> tf.Tensor:
-        """A token each for states, `[n, heads.numbers]`, by XLA alone."""
-        of = self.heads
-        sizes = [of.key_heads * of.keys] * 2 + [of.total * of.values, of.total, of.total]
-        q, k, v, decay, share = tf.split(lines, sizes, axis=-1)
-        keys = [of.key_head(head) for head in range(of.total)]
-        q, k = (
-            tf.gather(tf.reshape(y, [-1, of.key_heads, of.keys, 1]), keys, axis=1) for y in (q, k)
-        )
-        matrices = before[:, of.total * of.values :]
-        state = tf.reshape(matrices, [-1, of.total, of.keys, of.values]) * decay[..., None, None]
-        change = tf.reshape(v, [-1, of.total, of.values])
-        if self.rule.corrects:
-            change -= tf.reduce_sum(state * k, axis=2)
-        state += k * (change * share[..., None])[:, :, None]
-        read = tf.reduce_sum(state * q, axis=2)
-        count = tf.shape(before)[0]
-        return tf.concat([tf.reshape(y, [count, -1]) for y in (read, state)], axis=-1)
 
     def _finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
         """`[positions, heads * values] -> [positions, E]`."""
@@ -680,7 +638,7 @@ class Parallel(NamedTuple):
         x: tf.Tensor,
         rotation: Rotation,
         places: tf.Tensor,
-        memory: tf.Tensor,
+        memory: Memory,
         of_layer: tuple[tf.Tensor, tf.Tensor],
         source: Any,
     ) -> tuple[tf.Tensor, tuple[Any, Any]]:

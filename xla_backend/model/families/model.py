@@ -10,7 +10,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
+from xla_backend.kernels.graph.kv_operations import Addresses
+from xla_backend.kernels.xla.kv_pages import Pages
 from xla_backend.model.families.blocks import KeysValues
+
+Memory = Addresses | Pages
+"""The KV memory of a call's rows: for machine code of our own, or for XLA alone."""
 
 
 class Prefilled(NamedTuple):
@@ -103,13 +108,13 @@ class PooledModel(Model, Protocol):
     @property
     def row_bytes(self) -> int: ...
 
-    def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+    def run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Runs tokens, and writes their keys and values into their rows' blocks.
 
         Args:
             token_ids: `[T]` int32.
             places: `[T, 2]` int32, the row and the position of each; see `kv_operations.attend`.
-            blocks: `[R, M]` int64, the addresses of each row's blocks, and last of its state.
+            memory: of the rows.
 
         Returns:
             The last hidden state of each, `[T, E]`.

@@ -55,7 +55,7 @@ from xla_backend.model.families.mixers import (
     State,
     Taps,
 )
-from xla_backend.model.families.model import Prefilled
+from xla_backend.model.families.model import Memory, Prefilled
 
 
 class LayerInputs(NamedTuple):
@@ -162,6 +162,7 @@ class Rotary(PaddedPrompt):
                     rule=rule,
                     out=read.linears([f"{at}.out_proj"]),
                     heads=Heads(of.heads, of.key_heads, of.keys, of.values, of.alternate),
+                    by_values=read.kernels.states,
                 )
             at, shares = f"{at}.self_attn", of.source is not None
             parts = "qkvg"[: 1 if shares else 4 if form.gates else 3]
@@ -317,7 +318,7 @@ class Rotary(PaddedPrompt):
         """See `PooledModel.row_bytes`."""
         return sum(layer.mixer.row_bytes for layer in self.layers)
 
-    def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+    def run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
         """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
         rotations = self._rotations(tf.maximum(places[:, 1], 0))
 
@@ -326,13 +327,13 @@ class Rotary(PaddedPrompt):
             x: tf.Tensor,
             rotation: Rotation | None,
             places: tf.Tensor,
-            blocks: tf.Tensor,
+            memory: Memory,
             of_layer: tf.Tensor,
             source: Any,
             own: tf.Tensor | None,
         ) -> tuple[tf.Tensor, Any]:
             mixed, added = layer.mixer.run(
-                _normed(layer, x), rotation, places, blocks, of_layer, source
+                _normed(layer, x), rotation, places, memory, of_layer, source
             )
             return self._finish(layer, x, mixed, own), added
 
@@ -351,7 +352,7 @@ class Rotary(PaddedPrompt):
             if layer.mixer.row_bytes:
                 state = in_state[number]
                 place = (place, state) if layer.mixer.block_bytes else state
-            x, added = each(layer, x, rotation, places, blocks, place, source, own)
+            x, added = each(layer, x, rotation, places, memory, place, source, own)
             all_added.append(added)
         return x
 

@@ -1,0 +1,1 @@
+"""The same operations by XLA alone, where machine code of our own cannot run."""
