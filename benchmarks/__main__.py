@@ -1,6 +1,6 @@
 """Runs measures and prints their tables, each with the command that repeats it.
 
-Knows the measures' names and the command line. Must not know what is measured.
+Knows the measures' names and the command line.
 """
 
 from __future__ import annotations

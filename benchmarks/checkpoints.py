@@ -2,7 +2,7 @@
 
 Knows the Hub's folder layout, published configurations, which get random weights (speed does not
 depend on their values), and the packaged model, whose weights are written in the forms that other
-programs read. Must not know the engine nor what is measured.
+programs read.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ _SCALES: dict[str, tuple[int, tuple[float, ...]]] = {
     "Q5_K": (0, (5e-5, 7.5e-4)),
     "Q6_K": (208, (1.5e-5,)),
 }
-"""Kinds of blocks: where a block has its 16-bit scales, and values that keep sums small."""
+"""Kinds of blocks: where a block has its 16-bit scales, and values that make sums small."""
 GGUF_TYPES = ("Q4_0", "Q8_0", "BF16", "F16", "F32")
 """Forms of the packaged model that are made from its own, which is Q4_1."""
 # A token that no text holds: no program's text ends before the others'.
@@ -179,7 +179,7 @@ _WORDS = "once upon a time there was a little fox who lived near the river and w
 
 
 def folder(model: str) -> Path:
-    """A checkpoint's folder: one of `SIZES`, also with `-Q4_K` or another of `_SCALES` behind it as
+    """A checkpoint's folder: one of `SIZES`, also with `-Q4_K` or another of `_SCALES` after it as
     a GGUF file of random blocks, "124m", the packaged model, a bundled one, or a file's.
 
     A GGUF file given by its path is in `gguf/` under its format (`format_of_file`).
@@ -252,7 +252,7 @@ def gguf_file(model: str, weights: str) -> Path | None:
     return file if file.exists() else None
 
 
-def served(model: str, weights: str) -> tuple[str, str]:
+def model_and_weights(model: str, weights: str) -> tuple[str, str]:
     """What the engine knows a model as, and its `weights`: a GGUF file as it is, or the folder with
     float weights that can be rounded."""
     if file := gguf_file(model, weights):

@@ -96,16 +96,18 @@ class Client:
         )
 
 
-def ask_all(asks: Sequence[Callable[[], Answer]], gap_s: float = 0.0) -> tuple[list[Answer], float]:
+def ask_all(
+    requests: Sequence[Callable[[], Answer]], gap_s: float = 0.0
+) -> tuple[list[Answer], float]:
     """Sends requests at intervals, each from its own thread; returns the answers, and seconds for
     all."""
-    ready = threading.Barrier(len(asks))
+    ready = threading.Barrier(len(requests))
 
     def ask(number: int) -> Answer:
         ready.wait()
         time.sleep(number * gap_s)
-        return asks[number]()
+        return requests[number]()
 
-    with ThreadPoolExecutor(len(asks)) as threads:
-        answers = list(threads.map(ask, range(len(asks))))
+    with ThreadPoolExecutor(len(requests)) as threads:
+        answers = list(threads.map(ask, range(len(requests))))
     return answers, max(each.last for each in answers) - min(each.sent for each in answers)

@@ -1,6 +1,6 @@
 """Servers of OpenAI's protocol in processes of their own: this project's app, and llama.cpp.
 
-Knows how to start and end them. Must not know requests.
+Knows how to start and end them.
 """
 
 from __future__ import annotations

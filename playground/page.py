@@ -40,11 +40,11 @@ from xla_backend.openai_api.app import create_api
 from xla_backend.openai_api.outside import PATH, Outside
 
 TITLE = "XLA Playground"
-FILES_KEPT_S = (3600, 24 * 3600)
+DELETE_FILES_S = (3600, 24 * 3600)
 """How often uploaded recordings are checked, and after how long they are deleted."""
 MAX_FILE_SIZE = "200mb"
 """Enough for ten minutes of 48 kHz stereo with 24 bits, the longest recording."""
-SESSIONS_KEPT = 500
+MAX_SESSIONS = 500
 """Open pages whose state the server keeps. Gradio copies the page's settings for each."""
 _SCRIPTS = ("copy.js", "views.js", "kept.js", "page.js", "request.js", "chats.js", "quote.js")
 # An update in Gradio's own form.
@@ -77,7 +77,7 @@ def create_app(
         inspector: inspects compiled functions; None without a store.
     """
     with Page(
-        title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=FILES_KEPT_S
+        title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=DELETE_FILES_S
     ) as app:
         line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
         with gr.Column(elem_id="page"):
@@ -123,8 +123,8 @@ def create_app(
                     items[address] = item
                     parts = _left_out(item) if len(built) > 1 else {}
                     shown_as = json.dumps([*parts.values()])
-                    tell = f"() => cameInSight({json.dumps(address)}, {shown_as})"
-                    item.select(None, None, [*parts], js=tell, **QUIET)
+                    came_in_sight = f"() => cameInSight({json.dumps(address)}, {shown_as})"
+                    item.select(None, None, [*parts], js=came_in_sight, **QUIET)
         request = built["playground"].fields
         for mode in ("start", "chat"):
             built[mode].open_in(request)
@@ -137,13 +137,13 @@ def create_app(
         add_endpoints(page)
         built["api"].list_endpoints(app)
 
-        def told(request: gr.Request) -> str:
+        def line_of(request: gr.Request) -> str:
             return page.engine_line(str(request.session_hash))
 
         def leave(request: gr.Request) -> None:
             page.runs.leave(str(request.session_hash))
 
-        page.status_is_new.click(told, None, status, **LATEST)
+        page.status_is_new.click(line_of, None, status, **LATEST)
         app.unload(leave)
     return app
 
@@ -259,7 +259,7 @@ def launch_options(
         "favicon_path": ASSETS / "favicon.svg",
         "footer_links": ["api"],  # not Gradio's settings, which the header has
         "max_file_size": MAX_FILE_SIZE,
-        "state_session_capacity": SESSIONS_KEPT,
+        "state_session_capacity": MAX_SESSIONS,
         "app_kwargs": {
             "middleware": [
                 (Gate, (), {"password": password, "behind_proxy": behind_proxy}),

@@ -18,8 +18,10 @@ NORMED_HEADS = ("qwen3", "gemma3_text", "qwen3_moe", "lfm2", "lfm2_moe", "lfm3",
 """Which normalise each head of queries and keys."""
 NORMED_AS_ONE = ("olmo2", "olmo3", "olmoe")
 """Which normalise all heads as one."""
-OFFSET_NORMS = ("gemma2", "gemma3_text", *DELTAS)
+OFFSET_NORMS = ("gemma", "gemma2", "gemma3_text", *DELTAS)
 """Which multiply by 1 + weight."""
+GGUF_OFFSET_NORMS = ("gemma", "gemma2", "gemma3", "qwen35", "qwen35moe")
+"""Whose GGUF files have that 1 added, by llama.cpp's names."""
 POST_NORMS = ("gemma2", "gemma3_text", "gemma4_text", "lfm3")
 """Which also normalise outputs."""
 ONLY_POST_NORMS = ("olmo2", "olmo3")
@@ -168,6 +170,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "Mistral": {"model_type": "mistral", "sliding_window": 7, "num_key_value_heads": 1},
     "Qwen2": {"model_type": "qwen2", "dtype": "float16", "tie_word_embeddings": True},
     "Qwen3": {"model_type": "qwen3", "shards": 3, "head_dim": 16},
+    "Gemma": {"model_type": "gemma", "head_dim": 16, "num_key_value_heads": 1},
     "Gemma 2": {
         "model_type": "gemma2",
         "sliding_window": 6,
@@ -363,3 +366,15 @@ FORMS: dict[str, dict[str, Any]] = {
         "rope_parameters": _YARN | {"truncate": False},
     },
 }
+
+AS_GGUF = {
+    "Gemma": "gemma",
+    "Falcon-H1": "falcon-h1",
+    "Falcon-H1 norms": "falcon-h1",
+    "Granite 4": "granite",  # without Mamba layers
+    "Granite 4 Mamba": "granitehybrid",
+    "Granite 4 experts": "granitehybrid",
+    "Granite shared experts": "granitemoe",
+    "Qwen2 experts": "qwen2moe",
+}
+"""Forms that are also compared as a GGUF file, with llama.cpp's name of the architecture."""

@@ -17,6 +17,8 @@ import numpy as np
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+from tests.decoder_forms import GGUF_OFFSET_NORMS
+
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3"),
     *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2", "lfm2moe", "gpt-oss"),
@@ -216,9 +218,7 @@ def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
             return permuted(tensor, HEADS)
         if ".k_proj." in name:
             return permuted(tensor, KV_HEADS)
-    has_offset = (
-        architecture in ("gemma2", "gemma3", "qwen35", "qwen35moe") and "linear_attn" not in name
-    )
+    has_offset = architecture in GGUF_OFFSET_NORMS and "linear_attn" not in name
     if has_offset and name.endswith("norm.weight"):
         return tensor + np.float32(1)
     if name.endswith("A_log"):

@@ -36,8 +36,8 @@ from xla_backend.checkpoints.models import (
 from xla_backend.checkpoints.prompts import UNBOUNDED_PROMPT_TOKENS
 from xla_backend.compilation.startup import (
     captured_native_stderr,
-    keep_freed_memory,
     prepare_environment,
+    retain_freed_memory,
 )
 from xla_backend.compilation.store import FOLDER_VARIABLE, chosen_folder, open_store
 from xla_backend.engine.importing import import_engine
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(levelname)s %(name)s: %(message)s",
     )
     prepare_environment(quiet=not parsed.verbose)
-    keep_freed_memory()
+    retain_freed_memory()
     with _results_only() as out:
         try:
             return parsed.run(parsed, out)

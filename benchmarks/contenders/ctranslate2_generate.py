@@ -16,7 +16,7 @@ from benchmarks.contenders import THREADS, Request
 
 
 class Model:
-    """A converted checkpoint; the conversion is kept for the next run."""
+    """A converted checkpoint; the conversion is cached for the next run."""
 
     libraries = ("ctranslate2",)
 

@@ -12,7 +12,7 @@ from benchmarks.contenders import THREADS, pytorch_generate
 
 
 class Model(pytorch_generate.Model):
-    """An exported checkpoint; the export is kept for the next run."""
+    """An exported checkpoint; the export is cached for the next run."""
 
     libraries = ("onnxruntime", "transformers")
 

@@ -1,8 +1,8 @@
 """The contenders: this engine and its peers, each in its own long-lived process.
 
-Knows the contenders, the environment of each, and the protocol. Must not know what is measured.
-The processes run `benchmarks.contenders.__main__` and answer each JSON line with one, so calls of
-all contenders can be interleaved.
+Knows the contenders, the environment of each, and the protocol. The processes run
+`benchmarks.contenders.__main__` and answer each JSON line with one, so calls of all contenders can
+be interleaved.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Running:
             ContenderFailed: its packages are not installed.
         """
         self.contender = contender
-        self._said: deque[str] = deque(maxlen=30)
+        self._last_lines: deque[str] = deque(maxlen=30)
         command = [str(contender.python), "-m", "benchmarks.contenders", contender.module]
         try:
             self._process = subprocess.Popen(
@@ -156,12 +156,12 @@ class Running:
                     raise ContenderFailed(answer["error"])
                 return answer
         self._process.wait()
-        raise ContenderFailed("it ended:\n" + "\n".join(self._said))
+        raise ContenderFailed("it ended:\n" + "\n".join(self._last_lines))
 
     def _listen(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            self._said.append(line.rstrip())
+            self._last_lines.append(line.rstrip())
 
 
 def environment(contender: Contender) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Clients that arrive at `/v1` at intervals, beside llama.cpp with a slot for each.
+"""Clients that arrive at `/v1` at intervals, compared with llama.cpp with a slot for each.
 
 Every client requests another story of a fixed number of tokens from SmolLM2, with the end token
 forbidden. The first round has an empty store; the later ones start when nothing is left to compile,
@@ -58,8 +58,8 @@ def measure(options: Namespace) -> Iterator[Row | str]:
         def wave(name: str, address: str) -> Wave:
             client = Client(address, PACKAGED_MODEL)
             more = ANY_LENGTH | {"max_tokens": options.new_tokens}
-            asks = [partial(client.chat, story(number), **more) for number in range(clients)]
-            answers = ask_all(asks, options.gap_ms / 1000)
+            requests = [partial(client.chat, story(number), **more) for number in range(clients)]
+            answers = ask_all(requests, options.gap_ms / 1000)
             if name == ENGINE:
                 settle(url)
             return Wave.of(*answers)

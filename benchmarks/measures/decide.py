@@ -38,9 +38,9 @@ def measure(options: Namespace) -> Iterator[Row]:
     backend, salts = Backend(), itertools.count()
 
     def ask(count: int, salt: str = "") -> Decisions:
-        asked = {each: {"type": "yes_no", "instructions": each} for each in QUESTIONS[:count]}
+        questions = {each: {"type": "yes_no", "instructions": each} for each in QUESTIONS[:count]}
         salt = salt or str(next(salts))
-        return backend.decide(options.model, TEXT, asked, cache_salt=salt)
+        return backend.decide(options.model, TEXT, questions, cache_salt=salt)
 
     ways: dict[str, Callable[[], Decisions]] = {
         "one question": partial(ask, 1),

@@ -290,7 +290,7 @@ def measure(options: Namespace) -> Iterator[Row | str]:
             "step by step": sum(isinstance(each, StepByStep) for each in found),
             "refused": found.count(None),
             "llguidance alone": alone,
-            "llama.cpp": converted if options.converter else "not asked",
+            "llama.cpp": converted if options.converter else "not run",
             "first time, median ms": 1000 * statistics.median(times),
             "longest ms": 1000 * max(times),
         }
@@ -345,9 +345,9 @@ def _with_model(options: Namespace, schemas: list[Any]) -> Iterator[str]:
     free = GenerationOptions(max_new_tokens=160, ignore_eos=True)
     bound = GenerationOptions(max_new_tokens=160, grammar=LARGE)
 
-    def tpot(asked: GenerationOptions) -> float:
+    def tpot(case: GenerationOptions) -> float:
         prompt = "Describe an order as JSON."
-        result = backend.generate(options.model, prompt, asked, cache_salt="grammar")
+        result = backend.generate(options.model, prompt, case, cache_salt="grammar")
         if result.tpot_s is None:
             raise MeasureFailed("an answer has one token")
         return result.tpot_s
@@ -357,14 +357,14 @@ def _with_model(options: Namespace, schemas: list[Any]) -> Iterator[str]:
     backend.generate(options.model, "Write JSON.", drafts)
     ways = {"free": lambda: tpot(free), "bound": lambda: tpot(bound)}
     in_turn(ways, 2)
-    # Their keys: beside others a row has the function for more rows.
+    # Their keys: next to others a row has the function for more rows.
     before = {entry.key for entry in backend.cached_functions()}
     found = in_turn(ways, options.rounds)
     chosen = random.Random(8).sample(schemas, min(options.strict, len(schemas)))
 
-    def answer(asked: tuple[Any, int]) -> bool | None:
+    def answer(case: tuple[Any, int]) -> bool | None:
         """Whether an answer is valid; None where it has no end."""
-        schema, seed = asked
+        schema, seed = case
         grammar = Grammar.json_schema(schema)
         sampled = GenerationOptions(max_new_tokens=300, temperature=1.0, seed=seed, grammar=grammar)
         result = backend.generate(options.model, "Write JSON.", sampled, cache_salt="grammar")

@@ -46,7 +46,7 @@ Ask = Callable[[], Answer]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Visit:
     """A request of a client: its answer, or what was wrong."""
 
     client: int
@@ -66,12 +66,12 @@ class Sample:
     @classmethod
     def of(cls, url: str) -> Sample | None:
         """From `/health`; None while there is no engine."""
-        said = health(url)
-        engine = said["engine"]
+        report = health(url)
+        engine = report["engine"]
         if not engine.get("resident_bytes"):
             return None
         limit, restarts = engine["memory_limit_bytes"], engine["restarts"]
-        page = said["page"]["resident_bytes"]
+        page = report["page"]["resident_bytes"]
         return cls(page, engine["resident_bytes"], limit, restarts.get("memory", 0))
 
 
@@ -84,9 +84,9 @@ def measure(options: Namespace) -> Iterator[Row]:
                  for prompt, more in itertools.product(PROMPTS, CHOICES)]  # fmt: skip
         alone = [case().text for case in cases]
         note(f"  {len(cases)} requests were answered alone")
-        asked, samples = _visit(url, cases, alone, options.clients, options.seconds)
-    yield from summary(asked, samples, options.clients, options.seconds)
-    problems = Counter(each.problem for each in asked if each.problem)
+        visits, samples = _visit(url, cases, alone, options.clients, options.seconds)
+    yield from summary(visits, samples, options.clients, options.seconds)
+    problems = Counter(each.problem for each in visits if each.problem)
     if problems:
         raise MeasureFailed("\n".join(f"{count} times: {p}" for p, count in problems.most_common()))
     if any(sample.engine > sample.limit for sample in samples):
@@ -95,22 +95,22 @@ def measure(options: Namespace) -> Iterator[Row]:
 
 def _visit(
     url: str, cases: Sequence[Ask], alone: Sequence[str], clients: int, seconds: float
-) -> tuple[list[Asked], list[Sample]]:
+) -> tuple[list[Visit], list[Sample]]:
     """All requests of the clients in this time, and samples of `/health` meanwhile."""
     end, is_over, samples = time.monotonic() + seconds, threading.Event(), []
 
-    def visit(client: int) -> list[Asked]:
-        choose, asked = random.Random(client), []
+    def visit(client: int) -> list[Visit]:
+        choose, visits = random.Random(client), []
         while time.monotonic() < end:
             case = choose.randrange(len(cases))
             try:
                 answer = cases[case]()
             except APIError as error:
-                asked.append(Asked(client, None, f"failed: {error}"))
+                visits.append(Visit(client, None, f"failed: {error}"))
                 continue
             problem = "" if answer.text == alone[case] else "another text than alone"
-            asked.append(Asked(client, answer, problem))
-        return asked
+            visits.append(Visit(client, answer, problem))
+        return visits
 
     def watch() -> None:
         while not is_over.wait(SAMPLE_S):
@@ -121,23 +121,23 @@ def _visit(
     watcher.start()
     try:
         with ThreadPoolExecutor(clients) as threads:
-            asked = [one for each in threads.map(visit, range(clients)) for one in each]
+            visits = [one for each in threads.map(visit, range(clients)) for one in each]
     finally:
         is_over.set()
         watcher.join()
-    return asked, samples
+    return visits, samples
 
 
 def summary(
-    asked: Sequence[Asked], samples: Sequence[Sample], clients: int, seconds: float
+    visits: Sequence[Visit], samples: Sequence[Sample], clients: int, seconds: float
 ) -> Iterator[Row]:
     """The result of the requests and samples."""
-    answers = [each.answer for each in asked if each.answer]
-    counts = Counter(each.client for each in asked if each.answer)
+    answers = [each.answer for each in visits if each.answer]
+    counts = Counter(each.client for each in visits if each.answer)
     caches = Counter(answer.cache for answer in answers)
     yield {"what": "answers, a second", "": f"{len(answers):,}, {len(answers) / seconds:.1f}"}
-    yield {"what": "failed", "": len(asked) - len(answers)}
-    yield {"what": "another text than alone", "": sum("another" in each.problem for each in asked)}
+    yield {"what": "failed", "": len(visits) - len(answers)}
+    yield {"what": "another text than alone", "": sum("another" in each.problem for each in visits)}
     fewest = min(counts[client] for client in range(clients))
     yield {"what": "answers to each client", "": f"{fewest} to {max(counts.values(), default=0)}"}
     yield {"what": "functions", "": ", ".join(f"{name} {n:,}" for name, n in caches.items())}

@@ -38,14 +38,14 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 # Timed in the browser, so the driver's time is not included.
 _USABLE = """(press) => new Promise((resolve) => {
-  const look = () => {
+  const check = () => {
     const button = document.querySelector(press);
     const isThere = document.querySelector(
       ".walkthrough, #prediction .prediction-key, #chat_prediction .prediction");
     if (button && !button.disabled && isThere) resolve(performance.now() / 1000);
-    else requestAnimationFrame(look);
+    else requestAnimationFrame(check);
   };
-  look();
+  check();
 })"""
 # The last text may stay until the new one begins: the first text is one that differs from it.
 _CLICK = """() => new Promise((resolve) => {
@@ -90,8 +90,8 @@ def measure(options: Namespace) -> Iterator[Row]:
                 for filled in ("empty", "filled"):
                     started[filled].append(_start(model, store))
         for filled, times in started.items():
-            served, answered = zip(*times, strict=True)
-            yield _row(f"{model}, store {filled}: start to page, s", served)
+            page_s, answered = zip(*times, strict=True)
+            yield _row(f"{model}, store {filled}: start to page, s", page_s)
             yield _row(f"{model}, store {filled}: start to first answer, s", answered)
     with (
         tempfile.NamedTemporaryFile() as trace,
@@ -114,8 +114,8 @@ def measure(options: Namespace) -> Iterator[Row]:
             yield _row(f"visit of {place} to usable, s", usable)
         yield _row("click to first text, ms", _clicks(browser, url, options.rounds))
         client = Client(url, DEFAULT_MODEL)
-        asked = [client.complete(PROMPT, max_tokens=96, temperature=0.0) for _ in range(7)][2:]
-        yield _row("first token of the same at /v1, ms", [1000 * one.ttft_s for one in asked])
+        answers = [client.complete(PROMPT, max_tokens=96, temperature=0.0) for _ in range(7)][2:]
+        yield _row("first token of the same at /v1, ms", [1000 * one.ttft_s for one in answers])
         for model, mode in (
             (DEFAULT_MODEL, _PLAYGROUND),
             (PACKAGED_MODEL, _PLAYGROUND),

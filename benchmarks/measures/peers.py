@@ -1,4 +1,4 @@
-"""A token, the first token and memory of this engine beside its peers.
+"""A token, the first token and memory of this engine and of its peers.
 
 Contenders are long-lived processes with two threads each, called in turn, A B C A B C, from tokens
 to tokens (this engine: to text). Calls for 2 and for N tokens give two times: *a token* is their
@@ -168,11 +168,11 @@ def base_of(contender: Contender, measured: Iterable[Contender]) -> Contender | 
     return engines.get(contender.weights) or engines.get(FLOAT32)
 
 
-def remark(contender: Contender, tokens: list[int], wanted: int, over: Times | None) -> str:
+def remark(contender: Contender, tokens: list[int], expected: int, over: Times | None) -> str:
     """Whether the text is long enough and, in float32, has the tokens that this engine writes."""
     if contender.program == LIMIT:
         return ""
-    if len(tokens) != wanted:
+    if len(tokens) != expected:
         return f"only {len(tokens)}: its time does not compare"
     if over is None or contender.weights != FLOAT32:
         return ""

@@ -1,4 +1,4 @@
-"""Tokens/s of 1, 2, 4, 8 and 16 requests at once, beside llama.cpp with as many slots.
+"""Tokens/s of 1, 2, 4, 8 and 16 requests at once, compared with llama.cpp with as many slots.
 
 Prompts differ; each is continued greedily by a fixed number of tokens at `/v1`, whatever ends a
 text. *Decoding* counts a request's tokens after its first. Functions for more rows are compiled at
@@ -38,7 +38,7 @@ def measure(options: Namespace) -> Iterator[Row | str]:
     kinds = itertools.product(options.models, options.weights, options.activations)
     slots, is_missing = max(options.requests), False
     for model, weights, activations in kinds:
-        name, registry_weights = checkpoints.served(model, weights)
+        name, registry_weights = checkpoints.model_and_weights(model, weights)
         flags = ("--models", name, "--weights", registry_weights, "--activations", activations)
         file = checkpoints.gguf_file(model, weights)
         with this_app(*flags) as url, llama_cpp(file, slots, CONTEXT) as peer_url:
@@ -52,9 +52,9 @@ def measure(options: Namespace) -> Iterator[Row | str]:
             for server, address in ((ENGINE, url), (PEER, peer_url)):
                 if not address:
                     continue
-                asks = [partial(Client(address, name).complete, x, **more) for x in PROMPTS]
-                alone = [ask().text for ask in asks]
-                wave = partial(_wave, url, asks, alone)
+                requests = [partial(Client(address, name).complete, x, **more) for x in PROMPTS]
+                alone = [ask().text for ask in requests]
+                wave = partial(_wave, url, requests, alone)
                 waves |= {(server, count): partial(wave, count) for count in options.requests}
             in_turn(waves, UNMEASURED)
             measured = in_turn(waves, options.rounds)
@@ -86,10 +86,10 @@ def measure(options: Namespace) -> Iterator[Row | str]:
 
 
 def _wave(
-    url: str, asks: Sequence[Callable[[], Answer]], alone: Sequence[str], count: int
+    url: str, requests: Sequence[Callable[[], Answer]], alone: Sequence[str], count: int
 ) -> tuple[list[Answer], Wave, int]:
     """The answers, what they show, and how many have another text than alone."""
-    answers, wall_s = ask_all([asks[number % len(asks)] for number in range(count)])
+    answers, wall_s = ask_all([requests[number % len(requests)] for number in range(count)])
     settle(url)
-    others = sum(answer.text != alone[i % len(asks)] for i, answer in enumerate(answers))
+    others = sum(answer.text != alone[i % len(requests)] for i, answer in enumerate(answers))
     return answers, Wave.of(answers, wall_s), others

@@ -59,31 +59,33 @@ def measure(options: Namespace) -> Iterator[Row | str]:
         raise MeasureFailed("name the questions: --questions grade_school_math/data/test.jsonl")
     lines = Path(options.questions).read_text(encoding="utf-8").splitlines()
     texts = [json.loads(line)["question"] for line in lines[: options.requests]]
-    asks = _asks(texts, options.new_tokens)
-    salts = map(str, itertools.count(len(asks)))
+    requests = _requests(texts, options.new_tokens)
+    salts = map(str, itertools.count(len(requests)))
 
-    def anew() -> list[Ask]:
-        return [replace(ask, salt=next(salts)) for ask in asks]
+    def with_new_salts() -> list[Ask]:
+        return [replace(ask, salt=next(salts)) for ask in requests]
 
     def drafted(ask: Ask) -> Ask:
         more = ask.options.replace(prompt_lookup_num_tokens=FEW_DRAFTS)
         return replace(ask, options=more)
 
     with _engine() as engine:
-        expected = _answers(engine, asks)
-        yield _row("alone, again", expected, _answers(engine, anew()))
-        yield _row("over cached prompts", expected, _answers(engine, asks))
-        crowd = _answers(engine, anew(), options.crowd)
+        expected = _answers(engine, requests)
+        yield _row("alone, again", expected, _answers(engine, with_new_salts()))
+        yield _row("over cached prompts", expected, _answers(engine, requests))
+        crowd = _answers(engine, with_new_salts(), options.crowd)
         yield _row(f"in a crowd of {options.crowd}", expected, crowd)
-        yield _row("with drafts", expected, _answers(engine, [*map(drafted, anew())]))
-        yield _row("stopped and continued", expected, _continued(engine, anew(), expected))
+        yield _row("with drafts", expected, _answers(engine, [*map(drafted, with_new_salts())]))
+        yield _row(
+            "stopped and continued", expected, _continued(engine, with_new_salts(), expected)
+        )
     for name, cores in (("after a restart", None), ("with one thread", 1)):
         with _engine(cores) as engine:
-            yield _row(name, expected, _answers(engine, anew()))
+            yield _row(name, expected, _answers(engine, with_new_salts()))
     yield from _of_llama_cpp(texts, options)
 
 
-def _asks(texts: Sequence[str], new_tokens: int) -> list[Ask]:
+def _requests(texts: Sequence[str], new_tokens: int) -> list[Ask]:
     tokenizer = Tokenizer.load(Registry().locate(PACKAGED_MODEL).folder)
     greedy = GenerationOptions(max_new_tokens=new_tokens)
     return [
@@ -112,7 +114,7 @@ def _engine(cores: int | None = None) -> Iterator[BackendProcess]:
         engine.close()
 
 
-def _answers(engine: BackendProcess, asks: Sequence[Ask], at_once: int = 1) -> list[Written]:
+def _answers(engine: BackendProcess, requests: Sequence[Ask], at_once: int = 1) -> list[Written]:
     def answer(ask: Ask) -> Written:
         result = engine.generate(
             PACKAGED_MODEL, TokenIds(ask.ids), ask.options, cache_salt=ask.salt
@@ -121,24 +123,24 @@ def _answers(engine: BackendProcess, asks: Sequence[Ask], at_once: int = 1) -> l
         return Written(tuple(t.id for t in tokens), tuple(t.logprob for t in tokens))
 
     with ThreadPoolExecutor(at_once) as threads:
-        return list(threads.map(answer, asks))
+        return list(threads.map(answer, requests))
 
 
 def _continued(
-    engine: BackendProcess, asks: Sequence[Ask], expected: Sequence[Written]
+    engine: BackendProcess, requests: Sequence[Ask], expected: Sequence[Written]
 ) -> list[Written]:
     """Greedy answers whose first half is part of the prompt; sampled ones as they are expected,
-    because a seed's numbers begin anew."""
+    because a seed's numbers start again."""
     halves = [len(one.ids) // 2 for one in expected]
-    greedy = [place for place, ask in enumerate(asks) if not ask.options.do_sample]
+    greedy = [place for place, ask in enumerate(requests) if not ask.options.do_sample]
     found = _answers(
         engine,
         [
             replace(
-                asks[place],
-                ids=asks[place].ids + expected[place].ids[: halves[place]],
-                options=asks[place].options.replace(
-                    max_new_tokens=asks[place].options.max_new_tokens - halves[place]
+                requests[place],
+                ids=requests[place].ids + expected[place].ids[: halves[place]],
+                options=requests[place].options.replace(
+                    max_new_tokens=requests[place].options.max_new_tokens - halves[place]
                 ),
             )
             for place in greedy

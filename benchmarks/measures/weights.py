@@ -42,7 +42,7 @@ TEXTS, FOLLOWING = 16, 32
 
 
 @dataclass(frozen=True)
-class Said:
+class Predictions:
     """What a format says at the places: the most likely tokens, the log-probabilities of those that
     follow in the text, and the ids of continuations."""
 
@@ -54,9 +54,9 @@ class Said:
 def measure(options: Namespace) -> Iterator[Row]:
     """A row for each model, kind, and kind of activations."""
     for model in options.models:
-        first: Said | None = None
+        first: Predictions | None = None
         for kind, activations in itertools.product(options.weights, options.activations):
-            name, weights = checkpoints.served(model, kind)
+            name, weights = checkpoints.model_and_weights(model, kind)
             engine = BackendProcess(
                 Registry(weights=weights, activations=activations),
                 default_model=None,
@@ -65,12 +65,12 @@ def measure(options: Namespace) -> Iterator[Row]:
             )
             try:
                 row = _times(engine, name, model, options.new_tokens, options.rounds)
-                said = None if checkpoints.is_random(model) else _say(engine, name)
+                predictions = None if checkpoints.is_random(model) else _predict(engine, name)
             finally:
                 engine.close()
-            first = first or said
+            first = first or predictions
             about = {"model": model, "weights": kind, "activations": activations}
-            yield about | row | (changes(said, first) if said and first else {})
+            yield about | row | (changes(predictions, first) if predictions and first else {})
 
 
 def _times(
@@ -103,35 +103,37 @@ def _times(
     }
 
 
-def _say(engine: BackendProcess, name: str) -> Said:
+def _predict(engine: BackendProcess, name: str) -> Predictions:
     text = TEXT.read_text(encoding="utf-8")
     tokenizer = Tokenizer.load(Registry().locate(name).folder)
     ids, begin = tokenizer.encode(text), tokenizer.encode("")
-    said = Said([], [], [])
+    predictions = Predictions([], [], [])
     for place in range(LENGTH, LENGTH + PLACES * STEP, STEP):
         before = TokenIds((*begin, *ids[place - LENGTH : place]))
         # A bias changes which token is chosen, but not its probability.
         forced = GenerationOptions(max_new_tokens=1, logit_bias=((ids[place], 100.0),))
         [token] = engine.generate(name, before, forced).tokens
-        said.following.append(token.logprob)
-        said.tokens.append(token.top_logprobs[0])
-        if len(said.continued) < TEXTS:
+        predictions.following.append(token.logprob)
+        predictions.tokens.append(token.top_logprobs[0])
+        if len(predictions.continued) < TEXTS:
             greedy = GenerationOptions(max_new_tokens=FOLLOWING, ignore_eos=True)
-            said.continued.append([t.id for t in engine.generate(name, before, greedy).tokens])
-    return said
+            predictions.continued.append(
+                [t.id for t in engine.generate(name, before, greedy).tokens]
+            )
+    return predictions
 
 
-def changes(said: Said, first: Said) -> dict[str, Cell]:
+def changes(predictions: Predictions, first: Predictions) -> dict[str, Cell]:
     """The perplexity, and what differs from the first format."""
-    pairs = list(zip(said.tokens, first.tokens, strict=True))
+    pairs = list(zip(predictions.tokens, first.tokens, strict=True))
     same = [(one.logprob, other.logprob) for one, other in pairs if one.id == other.id]
-    texts = list(zip(said.continued, first.continued, strict=True))
+    texts = list(zip(predictions.continued, first.continued, strict=True))
     equal = sum(
         len(list(itertools.takewhile(lambda two: two[0] == two[1], zip(*both, strict=True))))
         for both in texts
     )
     return {
-        "perplexity": math.exp(-statistics.fmean(said.following)),
+        "perplexity": math.exp(-statistics.fmean(predictions.following)),
         "same token": f"{len(same)} of {len(pairs)}",
         "log-probability, off by": statistics.fmean(abs(a - b) for a, b in same) if same else "",
         "greedy, same": f"{equal} of {sum(len(one) for one, _ in texts)}",

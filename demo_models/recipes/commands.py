@@ -1,8 +1,7 @@
 """Spoken household commands: phrases of a small grammar, spoken by espeak-ng in a noisy room.
 
-Knows the grammar's form, espeak-ng's voices and what a room does to sound. Must not know models,
-tokens or training. A phrase is held out by the hash of its words, a voice by its name: no training
-clip has either.
+Knows the grammar's form, espeak-ng's voices and what a room does to sound. A phrase is held out by
+the hash of its words, a voice by its name: no training clip has either.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def draw(rng: random.Random, rule: str) -> str:
 
 
 def is_held_out(phrase: str) -> bool:
-    """Whether a phrase is kept from training: a tenth of all, by hash, "please" disregarded."""
+    """Whether a phrase is held out of training: a tenth of all, by hash, "please" disregarded."""
     core = " ".join(word for word in phrase.split() if word != "please")
     return hashlib.sha256(core.encode()).digest()[0] < 26
 
@@ -71,7 +70,7 @@ def speak(text: str, rng: random.Random, voice: str = "") -> np.ndarray:
     """At most `LONGEST` samples of speech without silence around it, float32.
 
     Args:
-        text: what is said.
+        text: of the command.
         rng: draws speed, pitch, the speaker's size, and the voice where none is named.
         voice: espeak-ng's name of one.
     """

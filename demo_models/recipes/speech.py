@@ -1,6 +1,6 @@
 """Trains whisper-commands: `python -m demo_models.recipes.speech FOLDER`.
 
-Knows how a recording and its words become a row. Must not know what is said, nor TensorFlow.
+Knows how a recording and its words become a row.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rows(processor: Any, is_held_out: bool, number: int) -> Batch:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, help="where the trained model goes")
-    parser.add_argument("--steps", type=int, default=8000, help="fewer for a quick look")
+    parser.add_argument("--steps", type=int, default=8000, help="fewer for a quick trial")
     arguments = parser.parse_args()
     if not shutil.which("espeak-ng"):
         parser.error("espeak-ng speaks the clips: install it (apt install espeak-ng)")

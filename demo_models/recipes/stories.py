@@ -1,6 +1,6 @@
 """Short stories for children, invented from a small world, with questions about them.
 
-Knows how the steps of `stories.toml` become a story. Must not know tokens, models or training.
+Knows how the steps of `stories.toml` become a story.
 
 A seed gives one story of a split, "train" or "held-out". The combination (kind of hero, topic,
 place) decides about the split by its hash: one in ten is held out, and no training story has it.
@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 WORLD = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 LISTS = {name: " ".join(text.split()).split(", ") for name, text in WORLD["lists"].items()}
 OBJECTS = [
-    [noun, looks] for nouns, looks in WORLD["tables"]["objects"] for noun in nouns.split(", ")
+    [noun, adjectives]
+    for nouns, adjectives in WORLD["tables"]["objects"]
+    for noun in nouns.split(", ")
 ]
 TABLES = {
     **{name: [[phrase] for phrase in phrases] for name, phrases in LISTS.items()},
@@ -37,7 +39,7 @@ class Question(NamedTuple):
 
 
 class Story(NamedTuple):
-    """A story, what may be asked about it, and equivalent summaries of one sentence."""
+    """A story, questions about it, and equivalent summaries of one sentence."""
 
     text: str
     questions: tuple[Question, ...]
@@ -53,7 +55,7 @@ class _Words(dict[str, str]):
 
 
 class _Scene:
-    """A story while it is being told."""
+    """A story while it is being written."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -62,7 +64,7 @@ class _Scene:
         self.questions: list[Question] = []
 
     def fill(self, form: str) -> str:
-        """The form with its words, and "an" where the next word asks for it."""
+        """The form with its words, and "an" where the next word needs it."""
         return A_BEFORE_VOWEL.sub(r"\1n ", form.format_map(self.words))
 
     def put(self, columns: Sequence[str], row: Sequence[str]) -> None:
@@ -74,18 +76,18 @@ class _Scene:
         return self.rng.choice(LISTS[self.rng.choices(pools, (55, 12, 15, 18))[0]])
 
     def enter(self, who: str, prefix: str, kind: str, she: bool) -> None:
-        """Somebody of this kind gets a name, a trait and pronouns."""
+        """A character of this kind gets a name, a trait and pronouns."""
         self.words[who] = self.rng.choice(LISTS["girl_names" if she else "boy_names"])
         trait = "little" if self.rng.random() < 0.2 else self.rng.choice(LISTS["traits"])
         pronouns = ("she", "her", "her") if she else ("he", "him", "his")
         columns = [f"{prefix}{part}" for part in ("kind", "trait", "he", "him", "his")]
         self.put((*columns, f"a_{who}"), (kind, trait, *pronouns, f"a {trait} {kind}"))
 
-    def say(self, forms: Sequence[str]) -> None:
+    def write(self, forms: Sequence[str]) -> None:
         self.sentences.append(self.fill(self.rng.choice(forms)))
 
     def follow(self, steps: Sequence[Any]) -> None:
-        """Tells steps of the form that the head of `stories.toml` explains."""
+        """Writes steps of the form that the head of `stories.toml` explains."""
         for step in steps:
             match step:
                 case str():
@@ -96,21 +98,21 @@ class _Scene:
                         self.questions.append(Question(tuple(forms), answer))
                 case [float(chance), *forms]:
                     if self.rng.random() < chance:
-                        self.say(forms)
+                        self.write(forms)
                 case _:
-                    self.say(step)
+                    self.write(step)
 
 
 def is_held_out(*combination: str) -> bool:
-    """Whether stories with this (kind of hero, topic, place) are kept out of training."""
+    """Whether stories with this (kind of hero, topic, place) are held out of training."""
     digest = hashlib.sha256("|".join(combination).encode()).digest()
     return int.from_bytes(digest[:4], "big") % 10 == 0
 
 
-def tell(seed: int, split: str = "train") -> Story:
+def write_story(seed: int, split: str = "train") -> Story:
     """The story of this seed in one split.
 
-    >>> tell(12, "held-out").text[:52]
+    >>> write_story(12, "held-out").text[:52]
     'A little pony named Alfie lived near a stone bridge.'
     """
     rng = random.Random(f"{split}:{seed}")
@@ -121,7 +123,7 @@ def tell(seed: int, split: str = "train") -> Story:
         plot = rng.choice(tuple(WORLD["plots"].values()))
         table, *columns = plot["topic"]
         topic = rng.choice(TABLES[table])
-        at, place, looks = rng.choice(TABLES["places"])
+        at, place, adjectives = rng.choice(TABLES["places"])
         if is_held_out(kind, topic[0], place) == (split == "held-out") and kind != topic[0]:
             break
     scene.enter("hero", "", kind, she)
@@ -131,7 +133,7 @@ def tell(seed: int, split: str = "train") -> Story:
     while other == kind:
         other = scene.kind(not she)
     scene.enter("pal", "pal_", other, not she)
-    scene.put(["where"], [f"{at} a {rng.choice(looks.split(', '))} {place}"])
+    scene.put(["where"], [f"{at} a {rng.choice(adjectives.split(', '))} {place}"])
 
     [(_, is_dated, opening)] = rng.choices(WORLD["openings"], [row[0] for row in WORLD["openings"]])
     scene.put(["when"], [rng.choice(LISTS["later_times" if is_dated else "times"])])

@@ -1,7 +1,7 @@
 """Trains a fresh model of a bundled model's shape, and writes it as a folder like that one.
 
-Knows Transformers' TensorFlow models, Keras 2, and PyTorch's names of weights. Must not know rows.
-A process that imports this sees the baseline overlay, and so an older Transformers.
+Knows Transformers' TensorFlow models, Keras 2, and PyTorch's names of weights. A process that
+imports this sees the baseline overlay, and so an older Transformers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def train(
     peak_learning_rate: float,
     folder: Path,
 ) -> None:
-    """Trains from random weights; the loss on held-out rows is told after each epoch.
+    """Trains from random weights; the loss on held-out rows is printed after each epoch.
 
     Args:
         name: the bundled model whose configuration is taken.
@@ -81,8 +81,8 @@ def train(
             validation_data=batches(held_out, min(epoch, HELD_OUT_BATCHES)),
             verbose=2,
         )
-    described_elsewhere = ("README.md", "training.json", "evaluation.json", "examples")
-    ignored = shutil.ignore_patterns(*described_elsewhere)
+    documents = ("README.md", "training.json", "evaluation.json", "examples")
+    ignored = shutil.ignore_patterns(*documents)
     shutil.copytree(BUNDLED / name, folder, ignore=ignored, dirs_exist_ok=True)
     path = folder / "model.safetensors"
     save_file(pytorch_weights(model), path, metadata={"format": "pt"})

@@ -142,8 +142,8 @@ def add_endpoints(page: "PageContext") -> None:
         return {"claim": claim(run.comparison), **run.comparison.to_json()}
 
     for function, queue in (
-        (generate, page.beside_others),
-        (stream, page.beside_others),
+        (generate, page.shared),
+        (stream, page.shared),
         (predict, {"queue": False}),
     ):
         endpoint = published(taking_requests(function, default_model))

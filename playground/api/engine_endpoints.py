@@ -20,7 +20,7 @@ from playground.context.page_context import PageContext
 from playground.context.runs import UNEXPECTED
 from playground.tabs.inside.functions import NO_STORE, check_own
 from playground.tabs.shapes.shapes import survey
-from playground.ui.components import BESIDE_THE_ENGINE
+from playground.ui.components import SEPARATE_PROCESS
 from xla_backend import BackendError, BucketRules, CacheKey, InvalidRequest
 
 MAX_SHAPES = 200
@@ -159,7 +159,7 @@ def add_engine_endpoints(page: "PageContext") -> None:
         return answer
 
     gr.api(published(models), api_name="models", queue=False)
-    gr.api(published(inspect), api_name="inspect", **BESIDE_THE_ENGINE)
+    gr.api(published(inspect), api_name="inspect", **SEPARATE_PROCESS)
     gr.api(published(entries), api_name="entries", queue=False)
     if page.admin:
         gr.api(published(warm), api_name="warm", **page.alone)
@@ -171,10 +171,10 @@ def _numbers(name: str, values: object, sizes: tuple[int, ...]) -> list[int]:
     Raises:
         InvalidRequest: they are not a list of whole numbers in range.
     """
-    wanted = f"{name} must be a list of whole numbers from 1 to {sizes[-1]}"
+    rule = f"{name} must be a list of whole numbers from 1 to {sizes[-1]}"
     if not isinstance(values, list) or not values:
-        raise InvalidRequest(f"{wanted}.")
+        raise InvalidRequest(f"{rule}.")
     for value in values:
         if type(value) is not int or not 1 <= value <= sizes[-1]:
-            raise InvalidRequest(f"{wanted}, not {str(value)[:40]}.")
+            raise InvalidRequest(f"{rule}, not {str(value)[:40]}.")
     return sorted({min(size for size in sizes if size >= value) for value in values})

@@ -45,12 +45,12 @@ _OF_OTHERS = re.compile(r"_|utm_|(view|deep_link|session_hash|logs|embed|theme|t
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Message:
     role: Literal["system", "user", "assistant"]
     content: kinds.Text
 
 
-_MESSAGES = TypeAdapter(list[_Said])
+_MESSAGES = TypeAdapter(list[_Message])
 _VARIABLES = TypeAdapter(dict[kinds.Text, kinds.Text])
 
 
@@ -188,7 +188,7 @@ def _setting(name: str, text: str) -> Any:
     if name == "answer_as" and text not in ANSWERS:
         raise InvalidRequest(f"answer_as must be one of {', '.join(ANSWERS)}, not {quoted(text)}.")
     if name == "messages":
-        return _json([{"role": said.role, "content": said.content} for said in messages_in(text)])
+        return _json([{"role": e.role, "content": e.content} for e in messages_in(text)])
     if name == "variables":
         return _json(variables_in(text))
     return clean(text)

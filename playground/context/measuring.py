@@ -68,7 +68,7 @@ class MeasuringRun:
         """Runs it; yields whenever there is something new to show."""
         raise NotImplementedError
 
-    def beside_idle_engine(self, backend: ServedBackend, work: Iterator[None]) -> Iterator[None]:
+    def on_idle_engine(self, backend: ServedBackend, work: Iterator[None]) -> Iterator[None]:
         """Runs `work` once the engine is idle; its background jobs are postponed."""
         put_off: dict[tuple[str, CacheKey], None] = {}
         try:

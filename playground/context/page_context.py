@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from playground.context.limits import Limits
-from playground.context.runs import QueuedRun, Runs, TextRun, VisitorRun
+from playground.context.runs import QueuedRun, TextRun, VisitorRun, VisitorRuns
 from playground.context.status_line import phase_of, queued, status_line, stopping_note
 from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.components import notice
@@ -74,7 +74,7 @@ class PageContext:
     runs_are_lost: gr.Button
     load: Any
     offered: tuple[str, ...] = ()
-    runs: Runs = field(default_factory=Runs)
+    runs: VisitorRuns = field(default_factory=VisitorRuns)
     watched: list[Callable[[], Hashable]] = field(default_factory=list)
     times_cleared: int = 0
     admin: bool = False
@@ -83,7 +83,7 @@ class PageContext:
     inspector: Inspector | None = None
 
     @property
-    def beside_others(self) -> dict[str, Any]:
+    def shared(self) -> dict[str, Any]:
         return {"concurrency_id": ENGINE_QUEUE, "concurrency_limit": MAX_AT_ONCE}
 
     @property
@@ -145,7 +145,7 @@ class PageContext:
         system: str = "",
         is_raw: bool = False,
         earlier: Sequence[Message] = (),
-        begins_with: str = "",
+        answer_start: str = "",
     ) -> Prompt:
         """A visitor's prompt: messages for an instruct model, unless it is raw.
 
@@ -164,7 +164,7 @@ class PageContext:
             *([Message("system", system.strip())] if system.strip() else []),
             *earlier,
             *([Message("user", text)] if text.strip() or not earlier else []),
-            *([Message("assistant", begins_with)] if begins_with else []),
+            *([Message("assistant", answer_start)] if answer_start else []),
         )
 
     def models(self) -> list[ModelInfo]:

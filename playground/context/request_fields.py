@@ -19,7 +19,7 @@ from xla_backend import GenerationOptions, InvalidRequest, Message, Prompt
 
 
 @dataclass(frozen=True)
-class Asked:
+class FilledRequest:
     """A request from its fields."""
 
     model: str
@@ -70,8 +70,8 @@ class RequestFields:
             fill(self._value(values, "system")),
             bool(self._value(values, "raw")),
             [
-                Message(said.role, fill(said.content))
-                for said in messages_in(self._value(values, "messages") or "")
+                Message(message.role, fill(message.content))
+                for message in messages_in(self._value(values, "messages") or "")
             ],
             fill(self._value(values, "begins_with")),
         )
@@ -84,7 +84,7 @@ class RequestFields:
         """
         return options_from(tuple(values[self.settings[name]] for name in NAMES))
 
-    def asked(self, values: Mapping[Any, Any]) -> Asked:
+    def request(self, values: Mapping[Any, Any]) -> FilledRequest:
         """The whole request.
 
         Raises:
@@ -92,7 +92,7 @@ class RequestFields:
         """
         model, exact_key = self._value(values, "model"), bool(self._value(values, "exact_key"))
         holds_seed, options = values[self.controls.hold], self.options(values)
-        return Asked(model, self.prompt(values), options, exact_key, holds_seed)
+        return FilledRequest(model, self.prompt(values), options, exact_key, holds_seed)
 
     def check_variables(self, values: Mapping[Any, Any]) -> None:
         """Asks for the values of variables before a request is sent with their names in it.

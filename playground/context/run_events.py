@@ -53,16 +53,16 @@ class RunEvents(Generic[AnyRun]):
     stopping: str = "Stopping"
 
     @property
-    def begins(self) -> list[gr.blocks.Block]:
+    def outputs(self) -> list[gr.blocks.Block]:
         """What `begin` updates besides the caller's own."""
         return [*dict.fromkeys([self.notice, *self.shows, *self._pressed])]
 
     def connect(
         self,
         pressed: Any,
-        asked: Callable[..., tuple[AnyRun, Updates]],
+        make: Callable[..., tuple[AnyRun, Updates]],
         inputs: Any,
-        begins: Sequence[gr.blocks.Block] = (),
+        outputs: Sequence[gr.blocks.Block] = (),
         meanwhile: str = "",
     ) -> Any:
         """Connects an event that starts a run; returns the last event, which follows its end.
@@ -77,19 +77,19 @@ class RunEvents(Generic[AnyRun]):
         """
 
         def begin(request: gr.Request, *values: Any) -> Updates:
-            return self.begin(request, lambda: asked(*values))
+            return self.begin(request, lambda: make(*values))
 
-        begun = pressed(begin, inputs, [*self.begins, *begins], **QUIET)
+        entered = pressed(begin, inputs, [*self.outputs, *outputs], **QUIET)
         if meanwhile:
-            begun.then(None, None, None, js=meanwhile, **QUIET)
-        return self.follow(begun)
+            entered.then(None, None, None, js=meanwhile, **QUIET)
+        return self.follow(entered)
 
-    def follow(self, begun: Any) -> Any:
+    def follow(self, entered: Any) -> Any:
         """Connects what follows an event that calls `begin`; returns the last event."""
-        return begun.then(self.carry_out, None, [*self.shows], **FOLLOWING, **self.place).then(
+        return entered.then(self.carry_out, None, [*self.shows], **FOLLOWING, **self.place).then(
             self.end,
             [*self.state],
-            [*dict.fromkeys([*self.begins, *self.ends, self.page.status])],
+            [*dict.fromkeys([*self.outputs, *self.ends, self.page.status])],
             queue=False,
             **FOLLOWING,
         )
@@ -97,12 +97,12 @@ class RunEvents(Generic[AnyRun]):
     def connect_stop(self) -> None:
         """Connects the stop button. Call it once, after all else."""
         if self.stop is not None:
-            stop_by(self.stop, self.page.stop, self.notice, said=self.stopping)
+            stop_by(self.stop, self.page.stop, self.notice, meanwhile=self.stopping)
 
-    def begin(self, request: gr.Request, asked: Callable[[], tuple[AnyRun, Updates]]) -> Updates:
+    def begin(self, request: gr.Request, make: Callable[[], tuple[AnyRun, Updates]]) -> Updates:
         """Checks a request at once, so that mistakes are reported without queueing; enters it."""
         try:
-            run, updates = asked()
+            run, updates = make()
             self.page.begin(str(request.session_hash), run, self)
         except BackendError as error:
             return {self.notice: notice(labelled(str(error)))}

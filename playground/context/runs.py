@@ -33,7 +33,7 @@ from xla_backend.interface.timing import Span
 
 # More than twenty updates per second are not visible, but the browser would draw them all.
 BETWEEN_UPDATES_S = 0.05
-_MAX_KEPT = 1000
+_MAX_STORED = 1000
 """Bound on the runs that no event has executed or shown yet, far above what may wait. It bounds the
 memory that forged session names can take."""
 MAKING = ("tracing", "compiling")
@@ -122,7 +122,7 @@ class VisitorRun(Generic[Chunk, Result]):
         self.is_over = False
         self.other_s = 0.0
         self.prediction: Prediction | None = None
-        self._begun: float | None = None
+        self._started: float | None = None
         self._stream: AnyStream[Chunk, Result] | None = None
         self._waited_s = 0.0
         self._stopped = False
@@ -145,17 +145,17 @@ class VisitorRun(Generic[Chunk, Result]):
         """Expected remaining seconds; None without a prediction."""
         if self.prediction is None or self.prediction.expected_s is None:
             return None
-        spent_s = 0.0 if self._begun is None else time.perf_counter() - self._begun
+        spent_s = 0.0 if self._started is None else time.perf_counter() - self._started
         return max(0.0, self.prediction.expected_s - spent_s)
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """Compiling its function, if the engine is doing that."""
-        said = self.prediction
-        is_made = said and status.state in MAKING and status.detail == str(said.key)
-        if not said or not is_made or self._begun is None or said.expected_s is None:
+        met = self.prediction
+        is_made = met and status.state in MAKING and status.detail == str(met.key)
+        if not met or not is_made or self._started is None or met.expected_s is None:
             return None
-        left_s = (said.high_s or said.expected_s) - (time.perf_counter() - self._begun)
-        return Occupation("", self._begun, left_s)
+        left_s = (met.high_s or met.expected_s) - (time.perf_counter() - self._started)
+        return Occupation("", self._started, left_s)
 
     def stop(self) -> None:
         """Stops it; the text so far stays."""
@@ -180,7 +180,7 @@ class VisitorRun(Generic[Chunk, Result]):
             self._stream = stream
             if self._stopped:
                 stream.stop()
-        self._begun = reached = time.perf_counter()
+        self._started = reached = time.perf_counter()
         self.spans.append(Span("queue of the page", self.pressed_at, reached - self.pressed_at))
         for chunk in self._read(stream):
             came = time.perf_counter()
@@ -260,7 +260,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
     def _read(self, stream: AnyStream[str, GenerationResult]) -> Iterator[str]:
         assert self._text is not None  # the stream that was opened
         self._text.wait_started()
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
         yield ""
         yield from stream
 
@@ -284,8 +284,8 @@ class TextRun(VisitorRun[str, GenerationResult]):
         result = self.result
         if result is None:
             return None
-        said = self.prediction
-        was_missing = said and said.outcome in (CacheOutcome.MISS, CacheOutcome.DISK)
+        prediction = self.prediction
+        was_missing = prediction and prediction.outcome in (CacheOutcome.MISS, CacheOutcome.DISK)
         return Shown(
             self.prompt,
             result,
@@ -339,7 +339,7 @@ class _Visit:
     ending: Ending | None = None
 
 
-class Runs:
+class VisitorRuns:
     """All current runs, at most one for each session, and those whose end is not shown yet."""
 
     def __init__(self) -> None:
@@ -365,7 +365,7 @@ class Runs:
             ahead = sum(not visit.run.is_over for visit in self._by_session.values())
             self._by_session.pop(session, None)
             self._by_session[session] = _Visit(run, events)
-            if len(self._by_session) > _MAX_KEPT:
+            if len(self._by_session) > _MAX_STORED:
                 idle = (
                     name
                     for name, each in self._by_session.items()

@@ -24,9 +24,9 @@ class Member:
         is_over: whether it has ended in any way.
     """
 
-    def __init__(self, run: TextRun, said: str = "") -> None:
+    def __init__(self, run: TextRun, typed: str = "") -> None:
         self.run = run
-        self.said = said
+        self.typed = typed
         self.problem = ""
         self.is_over = False
         self._steps: list[float] = []  # times of sending, start and first text
@@ -109,9 +109,9 @@ class RunsTogether:
             if self.apart_s is None:
                 works = [threads.submit(self._one_at_a_time, backend)]
             else:
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 works = [
-                    threads.submit(self._arrive, backend, member, begun + i * self.apart_s)
+                    threads.submit(self._arrive, backend, member, started + i * self.apart_s)
                     for i, member in enumerate(self.members)
                 ]
             try:

@@ -40,7 +40,7 @@ event, so only forged requests reach this bound."""
 ALONE = 1
 """`concurrency_limit` of events that must run alone."""
 _waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)
-_MAX_KEPT = 5000
+_MAX_CALLERS = 5000
 """Bound on callers whose answers are kept; Gradio would keep unread answers forever."""
 _NEVER_OVER = "stream_stays_open"
 """The id of an event that the page never sent: Gradio closes a stream when no event is left."""
@@ -49,11 +49,11 @@ IDLE_S = 5.0
 connections to a server, for all its pages together."""
 _UNREAD_S = 0.5
 """Seconds in which a page may not yet have noticed that its stream was closed."""
-_GOODBYE_S = 0.1
+_ENDING_S = 0.1
 """Seconds in which streams may end; a stopped stream sends an error instead."""
 
 
-class Place:
+class Ticket:
     """The place in the queue of a request that is not a Gradio event.
 
     Attributes:
@@ -129,10 +129,10 @@ class WaitingLine(Queue):
         line._was_full = 0.0
         line._limits = limits
         line._behind_proxy = behind_proxy
-        line.pending_event_ids_session = LRUCache(_MAX_KEPT)
+        line.pending_event_ids_session = LRUCache(_MAX_CALLERS)
         line._loop = None  # the server's, which does not exist yet
-        line._closing = LRUCache(_MAX_KEPT)
-        line._closed_at = LRUCache(_MAX_KEPT)
+        line._closing = LRUCache(_MAX_CALLERS)
+        line._closed_at = LRUCache(_MAX_CALLERS)
         line._places = []
         line._state_of_programs = None
         line.ANALYTICS_MAX_EVENTS = 0
@@ -152,7 +152,7 @@ class WaitingLine(Queue):
     # A program's event has no page: Gradio would build a page's state for each, which took nine
     # tenths of this process's time.
     _state_of_programs: SessionState | None
-    _places: list[Place]  # waiting and at the engine, in the order of arrival
+    _places: list[Ticket]  # waiting and at the engine, in the order of arrival
 
     @property
     def waiting(self) -> int:
@@ -167,7 +167,7 @@ class WaitingLine(Queue):
     def order(self) -> tuple[str, ...]:
         """Unique ids of all requests, those at the engine first."""
         requests = (*self._at_engine(), *self._waiting())
-        return tuple(str(id(each)) if isinstance(each, Place) else each._id for each in requests)
+        return tuple(str(id(each)) if isinstance(each, Ticket) else each._id for each in requests)
 
     def before(self, session: str, at_engine: bool = False) -> int | None:
         """The number of requests ahead of this page's.
@@ -182,10 +182,10 @@ class WaitingLine(Queue):
         ahead = self._at_engine()
         whose: set[object] = set()  # a refused press of a button leaves an event, too
         for place, each in enumerate([*ahead, *self._waiting()]):
-            is_it = not isinstance(each, Place) and each.session_hash == session
+            is_it = not isinstance(each, Ticket) and each.session_hash == session
             if is_it and (at_engine or place >= len(ahead)):
                 return len(whose - {session})
-            whose.add(each if isinstance(each, Place) else each.session_hash)
+            whose.add(each if isinstance(each, Ticket) else each.session_hash)
         return None
 
     def check_room(self) -> None:
@@ -196,7 +196,7 @@ class WaitingLine(Queue):
         """
         self._limits.check_room(self.waiting)
 
-    def enter(self, request: Any, count: int, limit: int) -> list[Place]:
+    def enter(self, request: Any, count: int, limit: int) -> list[Ticket]:
         """Takes places for a program's request, on the server's loop.
 
         Args:
@@ -210,11 +210,11 @@ class WaitingLine(Queue):
         address = self.address(request)
         more = count - 1
         self._limits.check_room(self.waiting + more, self._own(address) + more)
-        self._places += (places := [Place(self, address, limit) for _ in range(count)])
+        self._places += (places := [Ticket(self, address, limit) for _ in range(count)])
         self._call_up()
         return places
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: Ticket) -> None:
         if place in self._places:
             self._places.remove(place)
             self._call_up()
@@ -303,7 +303,7 @@ class WaitingLine(Queue):
         if self._loop:
             for session in list(self._closing):
                 self._loop.call_soon_threadsafe(self._close_stream, session)
-            time.sleep(_GOODBYE_S)
+            time.sleep(_ENDING_S)
         super().close()
 
     @staticmethod
@@ -326,13 +326,13 @@ class WaitingLine(Queue):
             messages.put_nowait(over)
             self._closed_at[session] = asyncio.get_running_loop().time()
 
-    def _at_engine(self) -> list[Event | Place]:
+    def _at_engine(self) -> list[Event | Ticket]:
         """In the order of arrival."""
         taken = [event for events in self.active_jobs if events for event in events]
         ours = [event for event in taken if event.concurrency_id == self._engine_queue]
         return _by_arrival([*ours, *(place for place in self._places if place.is_at_engine)])
 
-    def _waiting(self) -> list[Event | Place]:
+    def _waiting(self) -> list[Event | Ticket]:
         """In the order of arrival."""
         waiting = [place for place in self._places if not place.is_at_engine]
         return _by_arrival([*self._events(), *waiting])
@@ -341,7 +341,7 @@ class WaitingLine(Queue):
         line = self.event_queue_per_concurrency_id.get(self._engine_queue)
         return list(line.queue) if line else []
 
-    def _next(self) -> Event | Place | None:
+    def _next(self) -> Event | Ticket | None:
         """The first waiting request, if the engine has room for it."""
         if not (waiting := self._waiting()):
             return None
@@ -350,14 +350,14 @@ class WaitingLine(Queue):
 
     def _call_up(self) -> None:
         """Lets places use the engine when it has room; Gradio polls for events by itself."""
-        while isinstance(first := self._next(), Place):
+        while isinstance(first := self._next(), Ticket):
             first.call_up()
 
     def _own(self, address: str) -> int:
         """How many requests of a program wait, without those of pages."""
         return sum(
             each.address == address
-            if isinstance(each, Place)
+            if isinstance(each, Ticket)
             else each.fn.api_visibility != "private" and self.address(each.request) == address
             for each in self._waiting()
         )
@@ -397,14 +397,14 @@ def _is_from_program(event: Event) -> bool:
     return event.session_hash == event._id
 
 
-def _by_arrival(requests: list[Event | Place]) -> list[Event | Place]:
+def _by_arrival(requests: list[Event | Ticket]) -> list[Event | Ticket]:
     return sorted(requests, key=lambda each: each.enqueue_time)
 
 
-def _limit(request: Event | Place) -> int:
+def _limit(request: Event | Ticket) -> int:
     # Every event in the engine's queue has a number here.
     return (
-        request.limit if isinstance(request, Place) else cast("int", request.fn.concurrency_limit)
+        request.limit if isinstance(request, Ticket) else cast("int", request.fn.concurrency_limit)
     )
 
 

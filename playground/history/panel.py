@@ -103,8 +103,12 @@ class HistoryPanel:
         return self._changed(mine)
 
     def _clear_runs(self, runs: Any, cleared: list[Record]) -> ui.Updates:
-        kept = records.readable(runs) or cleared  # a second press clears nothing
-        return {**self._changed([]), self._cleared: kept, self.undo: gr.update(visible=bool(kept))}
+        stored = records.readable(runs) or cleared  # a second press clears nothing
+        return {
+            **self._changed([]),
+            self._cleared: stored,
+            self.undo: gr.update(visible=bool(stored)),
+        }
 
     def _undo(self, runs: Any, cleared: list[Record]) -> ui.Updates:
         """Restores the cleared runs below those that came since."""
@@ -161,8 +165,8 @@ class HistoryPanel:
                 f"{name} used {model_name(run['model'])}, which this page does not offer."
             )
         options = GenerationOptions.from_dict(run["options"])
-        for option, said in OPTIONS.items():  # from an imported file
-            if getattr(options, option) and not said.label:
+        for option, value in OPTIONS.items():  # from an imported file
+            if getattr(options, option) and not value.label:
                 raise InvalidRequest(f"{name} had {option}, which the page has no control for.")
         for option, (low, high) in self._request.controls.ranges.items():
             value = run["options"][option]
@@ -183,8 +187,8 @@ class HistoryPanel:
 
 
 def _shown(runs: Any) -> tuple[str, str, str]:
-    kept = records.readable(runs)
-    return timeline(kept), side_by_side(kept), history_table(kept)
+    stored = records.readable(runs)
+    return timeline(stored), side_by_side(stored), history_table(stored)
 
 
 def _number(event: gr.EventData) -> object:

@@ -76,8 +76,8 @@ def record(shown: Shown, number: int, wording: Wording = CONTINUING) -> Record:
 
 def add(runs: object, shown: Shown, wording: Wording = CONTINUING) -> list[Record]:
     """The runs with one more, newest first."""
-    kept = readable(runs)
-    return _bounded([record(shown, _next_number(kept), wording), *kept])
+    stored = readable(runs)
+    return _bounded([record(shown, _next_number(stored), wording), *stored])
 
 
 def readable(runs: object) -> list[Record]:
@@ -113,8 +113,8 @@ def pin(runs: Sequence[Record], number: object) -> list[Record]:
         return {**run, "pinned": 0 if run["pinned"] else latest + 1}
 
     turned = [changed(run) for run in runs]
-    kept = {run["run"] for run in pinned(turned)}
-    return [run if run["run"] in kept else {**run, "pinned": 0} for run in turned]
+    stored = {run["run"] for run in pinned(turned)}
+    return [run if run["run"] in stored else {**run, "pinned": 0} for run in turned]
 
 
 def pinned(runs: Sequence[Record]) -> list[Record]:

@@ -58,8 +58,8 @@ def from_json(data: bytes) -> tuple[list[Record], int]:
 
 def _portable(run: Record) -> dict[str, Any]:
     """A run without values that only mean something in this browser or on this server."""
-    kept = {name: value for name, value in run.items() if name != "pinned"}
-    return {**kept, "model": model_name(run["model"])}
+    written = {name: value for name, value in run.items() if name != "pinned"}
+    return {**written, "model": model_name(run["model"])}
 
 
 def _flat(run: Mapping[str, Any]) -> dict[str, Any]:

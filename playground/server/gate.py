@@ -113,14 +113,14 @@ class Gate:
                 most = most_bytes(scope["path"])
                 await self._app(scope, counted(scope, receive, most), answer.pass_on)
         except TooLarge as error:
-            await answer.tell(413, str(error))
+            await answer.refuse(413, str(error))
         except _NOT_UNDERSTOOD_ERRORS as error:
             # Gradio raises for many wrong inputs. The error's text may contain a visitor's.
             logger.warning("A request was not understood (%s)", type(error).__name__)
-            await answer.tell(400, _sentence(error))
+            await answer.refuse(400, _sentence(error))
         except Exception:
             logger.exception("A request failed unexpectedly")
-            await answer.tell(500, UNEXPECTED)
+            await answer.refuse(500, UNEXPECTED)
 
     async def _is_answered(self, scope: Scope, receive: Receive, answer: _Answer) -> bool:
         """Answers requests that do not reach the app; returns whether it did."""
@@ -129,11 +129,11 @@ class Gate:
             address = self._address(scope)
             if not self._password.is_shown(Headers(scope=scope), address):
                 if self._password.guesses_too_often(address):
-                    await answer.tell(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
+                    await answer.refuse(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
                 elif path == "/" and scope["method"] in ("GET", "HEAD"):
                     await answer.send(HTMLResponse(login_page(_query(scope)), 401))
                 else:
-                    await answer.tell(401, _NO_PASSWORD)
+                    await answer.refuse(401, _NO_PASSWORD)
                 return True
         if self._password is not None and path.rstrip("/") == "/login":
             await self._log_in(scope, receive, answer)
@@ -142,20 +142,20 @@ class Gate:
             await answer.send(JSONResponse({"functions": {}}))
             return True
         if _CLOSED.match(path):
-            await answer.tell(404, _NOT_THERE)
+            await answer.refuse(404, _NOT_THERE)
             return True
         is_upload = takes_a_file(path) and "app" in scope
         if is_upload and not await run_in_threadpool(
             has_room, Path(scope["app"].uploaded_file_dir)
         ):
-            await answer.tell(507, _NO_SPACE)
+            await answer.refuse(507, _NO_SPACE)
             return True
         if scope["method"] == "GET" and _CALL.fullmatch(path):
-            await answer.tell(405, _TO_BE_SENT, {"allow": "POST"})
+            await answer.refuse(405, _TO_BE_SENT, {"allow": "POST"})
             return True
-        asked_for = _ANSWER.fullmatch(path) if scope["method"] == "GET" else None
-        if asked_for and "app" in scope and not is_waited_for(scope["app"], asked_for[1]):
-            await answer.tell(404, _NO_REQUEST)  # Gradio would begin a stream and break it off
+        polled = _ANSWER.fullmatch(path) if scope["method"] == "GET" else None
+        if polled and "app" in scope and not is_waited_for(scope["app"], polled[1]):
+            await answer.refuse(404, _NO_REQUEST)  # Gradio would begin a stream and break it off
             return True
         return False
 
@@ -184,7 +184,7 @@ class Gate:
         if wants_page:
             await answer.send(HTMLResponse(login_page(_query(scope), problem), status))
         else:
-            await answer.tell(status, problem)
+            await answer.refuse(status, problem)
 
     def _address(self, scope: Scope) -> str:
         forwarded = Headers(scope=scope).get("x-forwarded-for", "") if self._behind_proxy else ""
@@ -214,7 +214,7 @@ class _Answer:
         elif self._held is not None:
             self._held = None
             if b'"error":null' in message["body"]:
-                await self.tell(500, UNEXPECTED)
+                await self.refuse(500, UNEXPECTED)
             else:
                 await self.send(Response(message["body"], 400, media_type="application/json"))
             return
@@ -224,7 +224,9 @@ class _Answer:
         self._has_started = True
         await self._send(message)
 
-    async def tell(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+    async def refuse(
+        self, status: int, sentence: str, headers: dict[str, str] | None = None
+    ) -> None:
         """Sends a sentence as JSON, in OpenAI's form for `/v1`.
 
         Sends nothing if the app has begun to answer.

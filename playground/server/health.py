@@ -10,6 +10,7 @@ from typing import Any
 
 from playground.context.waiting_line import WaitingLine
 from xla_backend import ServedBackend
+from xla_backend.compilation import device
 from xla_backend.process import memory
 from xla_backend.process.backend_process import BackendProcess
 
@@ -31,6 +32,7 @@ def health(backend: ServedBackend, line: WaitingLine) -> dict[str, Any]:
             "state": status.state,
             "for_s": round(time.perf_counter() - status.since, 1),
             "note": status.note,
+            "device": str(device.chosen()),
             "compiling_in_background": len(backend.prefetching()),
         },
         "page": {"resident_bytes": memory.resident()},

@@ -48,10 +48,10 @@ class WholeDescription:
             return
         messages: list[Message] = []
 
-        async def keep(message: Message) -> None:
+        async def collect(message: Message) -> None:
             messages.append(message)
 
-        await self._app({**scope, "path": PATH, "raw_path": PATH.encode()}, receive, keep)
+        await self._app({**scope, "path": PATH, "raw_path": PATH.encode()}, receive, collect)
         start, body = messages[0], b"".join(each.get("body", b"") for each in messages)
         if start["status"] == 200:
             description = json.loads(body)

@@ -49,11 +49,11 @@ def legend(entries: Iterable[Sequence[str]], classes: str = "") -> h.Element:
     ]
 
 
-def bar_row(name: str, told: str, parts: h.Node, value: h.Node) -> h.Element:
+def bar_row(name: str, spoken: str, parts: h.Node, value: h.Node) -> h.Element:
     """A bar with its name and its value; `told` is the value without HTML."""
     return h.div(".versus-row")[
         h.span[name],
-        h.span(".versus-track", role="img", aria_label=f"{name}: {told}")[parts],
+        h.span(".versus-track", role="img", aria_label=f"{name}: {spoken}")[parts],
         h.b[value],
     ]
 

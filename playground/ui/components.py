@@ -41,7 +41,7 @@ EACH_TIME: dict[str, Any] = {**QUIET, "trigger_mode": "multiple"}
 # stay switched off. A press that was refused has such events too, and they wait in the line.
 FOLLOWING: dict[str, Any] = {**PAGE_EVENT, "trigger_mode": "multiple"}
 
-BESIDE_THE_ENGINE: dict[str, Any] = {"concurrency_id": "beside", "concurrency_limit": 1}
+SEPARATE_PROCESS: dict[str, Any] = {"concurrency_id": "beside", "concurrency_limit": 1}
 """Settings of an event whose work is a process of its own, of a low priority: not in the engine's
 line, and one at a time."""
 
@@ -187,17 +187,17 @@ def stop_by(
     stop: Callable[..., Any],
     notice: gr.HTML | None = None,
     inputs: gr.State | None = None,
-    said: str = "Stopping",
+    meanwhile: str = "Stopping",
 ) -> None:
     """Makes a button stop a run; its label says so from the click until the run has ended."""
-    button.click(None, None, button, js=_STOPPING.format(said), **QUIET)
+    button.click(None, None, button, js=_STOPPING.format(meanwhile), **QUIET)
     button.click(stop, inputs, notice, **QUIET)
 
 
 def save_file(
     button: gr.Button,
     made: gr.Textbox,
-    kept: gr.blocks.Block,
+    holder: gr.blocks.Block,
     notice_html: gr.HTML,
     export: Callable[[Any], str],
     name: str,
@@ -213,7 +213,7 @@ def save_file(
             return json.dumps({"name": name, "type": kind, "text": text}), ""
         return "null", notice("There is nothing to export yet.", "calm")
 
-    button.click(written, kept, [made, notice_html], **QUIET).then(
+    button.click(written, holder, [made, notice_html], **QUIET).then(
         None, made, None, js="(file) => saveFile(JSON.parse(file))", **QUIET
     )
 
@@ -288,6 +288,8 @@ def model_description(model: ModelInfo) -> str:
         facts.append(f"downloaded when first used{size}")
     elif model.stored_bytes:
         facts.append(f"{file_size(model.stored_bytes)} on disk")
+    if model.kernels == "xla":
+        facts.append("XLA alone, float32 in memory")
     if model.activations != "exact":
         facts.append(f"activations {model.activations}")
     if model.context_length:

@@ -67,11 +67,11 @@ def markdown(text: object) -> Markup:
 @rendered
 def answer(text: str) -> h.Node:
     """A model's answer as HTML; its thoughts are folded."""
-    thoughts, said = split_thoughts(text)
+    thoughts, spoken = split_thoughts(text)
     if not thoughts:
-        return markdown(said)
+        return markdown(spoken)
     summary = h.summary[h.bdi["Thinking"]]
-    return h.details[summary, markdown(thoughts)], markdown(said)
+    return h.details[summary, markdown(thoughts)], markdown(spoken)
 
 
 def copied_code(code: str) -> h.Element:

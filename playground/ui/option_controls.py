@@ -32,7 +32,7 @@ _NEEDS = {"": "", "sampling": " Needs temperature above 0.", "beams": " Needs 2 
 _IDS = {"stop": "stop_strings"}  # "stop" is the id of the button
 IN_SIGHT = ("max_new_tokens", "num_beams", "temperature")
 """Options that are not folded on every tab."""
-_TOLD = (*IN_SIGHT, "top_k", "top_p", "seed", "length_penalty")
+_SHOWN = (*IN_SIGHT, "top_k", "top_p", "seed", "length_penalty")
 """Options that are shown beside a text even with their defaults."""
 # A radio button carries text; these are the three values that Hugging Face defines.
 EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
@@ -211,7 +211,7 @@ def relevant(options: GenerationOptions) -> dict[str, str]:
         *("early_stopping", "stop", "grammar"),
         *(() if options.do_sample else SAMPLING_ONLY),
         *(() if options.num_beams > 1 else BEAMS_ONLY),
-        *(name for name in NAMES if name not in _TOLD and values[name] == defaults[name]),
+        *(name for name in NAMES if name not in _SHOWN and values[name] == defaults[name]),
     )
     numbers = {name: f"{values[name]:.9g}" for name in NAMES if name not in idle}
     stops = {"stop": ", ".join(map(repr, options.stop))} if options.stop else {}

@@ -15,6 +15,8 @@ from xla_backend import CacheOutcome, Prediction
 ONE_SHAPE = "one shape for all lengths"
 SCATTERED = 1.5
 """Ratio of the ends from which a range is shown; else one number is."""
+USELESS = 4.0
+"""Ratio above which a range says nothing: texts of all lengths are in it."""
 
 
 @rendered
@@ -76,7 +78,7 @@ def expected(prediction: Prediction) -> str:
     if prediction.expected_s is None:
         return ""
     low_s, high_s = prediction.low_s, prediction.high_s
-    if low_s is None or high_s is None or high_s < SCATTERED * low_s:
+    if low_s is None or high_s is None or not SCATTERED * low_s <= high_s <= USELESS * low_s:
         return about(prediction.expected_s)
     return f"{about(low_s)} to {about(high_s)}"
 

@@ -374,8 +374,8 @@ def limit(result: GenerationResult) -> str:
 def rounded(result: GenerationResult) -> str:
     """Sentences on rounded weights and activations; empty if there are none."""
     bits, activations = result.rounded_bits, result.activations
-    said = "" if bits is None else f" Weights were rounded to {bits} bits."
-    return said + (" Activations were rounded to 8 bits." if activations == "int8" else "")
+    notes = "" if bits is None else f" Weights were rounded to {bits} bits."
+    return notes + (" Activations were rounded to 8 bits." if activations == "int8" else "")
 
 
 def file_link(name: str, kind: str, content: str, label: str, hint: str | None = None) -> h.Element:

@@ -14,24 +14,24 @@ import htpy as h
 class WordPair:
     """A spoken word and the transcribed one in its place."""
 
-    said: str | None  # None if the transcript has an extra word
-    heard: str | None  # None if it lacks a word
+    expected: str | None  # None if the transcript has an extra word
+    found: str | None  # None if it lacks a word
 
     @property
     def is_same(self) -> bool:
         """Whether both exist and are equal, except for capitals and punctuation."""
-        if self.said is None or self.heard is None:
+        if self.expected is None or self.found is None:
             return False
-        return _plain(self.said) == _plain(self.heard)
+        return _plain(self.expected) == _plain(self.found)
 
 
-def word_pairs(said: str, heard: str) -> list[WordPair]:
+def word_pairs(expected: str, found: str) -> list[WordPair]:
     """The words of both texts in pairs, in order, with as few differences as possible.
 
     The number of pairs that differ is the number of word errors (substitutions, deletions and
     insertions), which over the number of words that were said is the word error rate.
     """
-    ours, theirs = said.split(), heard.split()
+    ours, theirs = expected.split(), found.split()
     errors = _error_table([*map(_plain, ours)], [*map(_plain, theirs)])
     pairs = []
     i, j = len(ours), len(theirs)
@@ -55,9 +55,15 @@ def marked_pair(one: str, other: str) -> tuple[h.Node, h.Node]:
     """Both texts, with the words marked that the other one does not have at their place."""
     pairs = word_pairs(one, other)
     return (
-        marked(one, [pair.said == pair.heard for pair in pairs if pair.said is not None], h.mark),
         marked(
-            other, [pair.said == pair.heard for pair in pairs if pair.heard is not None], h.mark
+            one,
+            [pair.expected == pair.found for pair in pairs if pair.expected is not None],
+            h.mark,
+        ),
+        marked(
+            other,
+            [pair.expected == pair.found for pair in pairs if pair.found is not None],
+            h.mark,
         ),
     )
 

@@ -13,7 +13,7 @@ import gradio as gr
 from gradio.blocks import Block
 
 from playground.context.page_context import PageContext
-from playground.context.request_fields import Asked
+from playground.context.request_fields import FilledRequest
 from playground.context.run_events import RunEvents
 from playground.context.runs import Ending
 from playground.ui.components import QUIET, Updates, html
@@ -55,10 +55,10 @@ class WalkthroughPanel:
     def connect(
         self,
         inputs: set[Block],
-        asked: Callable[[Mapping[Any, Any]], Asked],
+        request: Callable[[Mapping[Any, Any]], FilledRequest],
         stop: gr.Button,
         notice: gr.HTML,
-        beside: gr.Button | None = None,
+        disabled: gr.Button | None = None,
     ) -> None:
         """Connects the parts to those of the mode.
 
@@ -69,8 +69,8 @@ class WalkthroughPanel:
             notice: shows problems.
             beside: disabled meanwhile; it brings the result back.
         """
-        self._asked = asked
-        others = [beside] if beside else []
+        self._request = request
+        others = [disabled] if disabled else []
         events = RunEvents[Walkthrough](
             self._page,
             notice,
@@ -91,8 +91,8 @@ class WalkthroughPanel:
         gr.on(closing, None, None, self._panel, js=f"() => {at_rest}", **QUIET)
 
     def _run_of(self, values: dict[Any, Any]) -> tuple[Walkthrough, Updates]:
-        asked = self._asked(values)
-        run = walkthrough_of(self._page, asked.model, asked.prompt, asked.options)
+        request = self._request(values)
+        run = walkthrough_of(self._page, request.model, request.prompt, request.options)
         run.expected_s = self._took_s.get(run.model, stored().took_s)
         return run, {}
 

@@ -17,7 +17,7 @@ from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import phase_names
 from playground.ui.wording import model_name
 from playground.walkthrough.runs import Step, Walkthrough
-from playground.walkthrough.stored import Stored
+from playground.walkthrough.stored import StoredWalkthrough
 from xla_backend import CacheOutcome, GenerationResult
 from xla_backend.interface.prompt import last_text
 from xla_backend.interface.timing import PHASES
@@ -49,7 +49,7 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> h.N
         else _awaited(step, run, is_busy)
         for step in run.planned
     ]
-    said = _headline(calls.get(Step.FIRST), calls.get(Step.AGAIN))
+    headline = _headline(calls.get(Step.FIRST), calls.get(Step.AGAIN))
     step = _progress(run) if is_busy else remark
     return h.section(class_=["walkthrough", is_busy and "busy"], aria_label="What XLA does")[
         h.div(".walkthrough-head")[
@@ -60,15 +60,15 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> h.N
                 h.li[f"Limit {quantities.count(run.options.max_new_tokens, 'token')}"],
             ],
         ],
-        h.p(".walkthrough-said", role="status")[said or step],
-        h.p(".walkthrough-step")[said and step],
+        h.p(".walkthrough-said", role="status")[headline or step],
+        h.p(".walkthrough-step")[headline and step],
         h.ol(".walkthrough-calls")[columns],
         _remarks(run),
     ]
 
 
 @rendered
-def stored_report(stored: Stored) -> h.Node:
+def stored_report(stored: StoredWalkthrough) -> h.Node:
     """The panel of a stored walkthrough, with its machine."""
     measured = f"Measured on {stored.machine}, {stored.day}."
     return h.div(".stored")[walkthrough_report(stored.run, is_busy=False, remark=measured)]
@@ -95,7 +95,7 @@ def _headline(first: GenerationResult | None, again: GenerationResult | None) ->
 
 
 def _progress(run: Walkthrough) -> str:
-    if not run.has_begun:
+    if not run.has_started:
         return "Waiting until the engine is idle, so that nothing disturbs the measurement."
     if run.current is None:
         return "Two fresh processes are starting. Nothing is compiled, and nothing is on disk."
@@ -138,11 +138,16 @@ def _column(
     mark: h.Node,
     time: h.Node,
     track: h.Node,
-    says: h.Node,
+    text: h.Node,
     phases: Sequence[Sequence[str]] = (),
 ) -> h.Element:
     return h.li(f".walkthrough-call.call-{step.name.lower()}")[
-        h.h3[NAMES[step]], mark, h.b(".walkthrough-time")[time], track, h.p[says], legend(phases)
+        h.h3[NAMES[step]],
+        mark,
+        h.b(".walkthrough-time")[time],
+        track,
+        h.p[text],
+        legend(phases),
     ]
 
 

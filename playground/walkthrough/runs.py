@@ -87,7 +87,7 @@ class Walkthrough(MeasuringRun):
         self.options = options
         self.smaller = smaller
         self.is_raised = is_raised
-        self.has_begun = False
+        self.has_started = False
         self.results: dict[Step, list[GenerationResult]] = {}
         self.current: Step | None = None
         self.status = EngineStatus("starting")
@@ -117,13 +117,13 @@ class Walkthrough(MeasuringRun):
             InvalidRequest, ModelUnavailable: the request cannot be served.
             EngineStopped: a process ended unexpectedly.
         """
-        return self.beside_idle_engine(backend, self.walk())
+        return self.on_idle_engine(backend, self.walk())
 
     def walk(self) -> Iterator[None]:
         """Goes through the steps now; raises as `steps` does."""
         with tempfile.TemporaryDirectory(prefix="xla-backend-walkthrough-") as store:
             try:
-                self.has_begun = True
+                self.has_started = True
                 first, second = self._start(store), self._start(store)
                 yield from self._wait_for(second, second.wait_ready)
                 yield from self._load(first)

@@ -24,7 +24,7 @@ OPTIONS = GenerationOptions(max_new_tokens=96)
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredWalkthrough:
     """A walkthrough, and where it was measured."""
 
     run: Walkthrough
@@ -33,14 +33,14 @@ class Stored:
     took_s: float  # seconds from the click to its end
 
 
-def stored() -> Stored:
+def stored() -> StoredWalkthrough:
     """The contents of the file."""
     saved = json.loads(FILE.read_text(encoding="utf-8"))
     run = _new()
     run.results = {
         Step[name]: [_result(run, call) for call in calls] for name, calls in saved["calls"].items()
     }
-    return Stored(run, saved["machine"], saved["day"], saved["took_s"])
+    return StoredWalkthrough(run, saved["machine"], saved["day"], saved["took_s"])
 
 
 def measure() -> None:

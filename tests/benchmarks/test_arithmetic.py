@@ -138,8 +138,8 @@ def test_peers_and_bytes_are_of_the_same_weights(tmp_path: Path) -> None:
 
     first = [TopLogprob(1, "a", -0.5), TopLogprob(2, "b", -1.0), TopLogprob(3, "c", -2.0)]
     tokens = [TopLogprob(1, "a", -0.7), TopLogprob(9, "z", -0.1), TopLogprob(3, "c", -1.6)]
-    one = weights.Said(tokens, [-1.0, -2.0], [[1, 2, 3], [4, 5, 6]])
-    other = weights.Said(first, [-1.0, -1.0], [[1, 9, 3], [4, 5, 6]])
+    one = weights.Predictions(tokens, [-1.0, -2.0], [[1, 2, 3], [4, 5, 6]])
+    other = weights.Predictions(first, [-1.0, -1.0], [[1, 9, 3], [4, 5, 6]])
     found = weights.changes(one, other)
     assert found["same token"] == "2 of 3"
     assert found["log-probability, off by"] == pytest.approx(0.3)
@@ -184,9 +184,9 @@ def test_what_a_crowd_sees() -> None:
 
 def test_wrong_and_failed_answers_of_a_load_are_counted() -> None:
     asked = [
-        load.Asked(0, answer()),
-        load.Asked(1, answer(last=5.0), "another text than alone"),
-        load.Asked(1, None, "failed: no"),
+        load.Visit(0, answer()),
+        load.Visit(1, answer(last=5.0), "another text than alone"),
+        load.Visit(1, None, "failed: no"),
     ]
     samples = [load.Sample(100 + number, 50 * 10**6, 80 * 10**6, 2) for number in range(12)]
     told = {row["what"]: row[""] for row in load.summary(asked, samples, clients=2, seconds=4.0)}

@@ -148,7 +148,7 @@ def test_what_is_new_is_fetched_for_the_mode_in_sight_alone(window: Visit, site:
     [shapes] = [
         place
         for place, fn in site.page.fns.items()
-        if getattr(fn.fn, "__qualname__", "") == "ShapesTab._look"
+        if getattr(fn.fn, "__qualname__", "") == "ShapesTab._refresh"
     ]
     asked: list[int] = []
 

@@ -93,7 +93,7 @@ def test_others_wait_and_a_mistake_is_told(visit: Open, window: Visit, engine: F
     window.at("#generate").click()
     window.says("#notice", "Your last run has not ended yet")
     other.at("#generate").click()
-    other.says("#report .badge", "WAITS")
+    other.says("#report .badge", "QUEUED")
     other.says("#report", "Queued: 1 request ahead", "Runs now: Comparing")
     other.says("#status", "Comparing")
     clock = other.at("#report [data-spent]")

@@ -55,7 +55,9 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(window: Visit, engine: Fak
     assert window.page.evaluate(PLACES) == before
     engine.end()
     window.wait_for_result()
-    window.says("#report", "HIT", re.compile(r"faster than the first call of this shape, compiled"))
+    window.says(
+        "#report", "HIT", re.compile(r"faster to the first token than the first call of this shape")
+    )
     assert window.page.evaluate(PLACES) == before
 
 
@@ -151,7 +153,7 @@ def test_a_visitor_waits_stops_and_leaves(visit: Open, window: Visit, engine: Fa
     first.at("#status .status-generating").wait_for()
     engine.hold("turn")
     second.at("#generate").click()
-    second.says("#report", "WAITS", "Queued: 1 request ahead")
+    second.says("#report", "QUEUED", "Queued: 1 request ahead")
     second.says("#status .status-activity", "Queued: 1 request ahead")
     second.at("#stop").click()
     second.says("#notice", "Stopped before any text.")

@@ -75,7 +75,7 @@ def test_differences_are_marked_and_errors_keep_texts(window: Visit, engine: Fak
     window.at("#sides_in_turn").click()
     engine.write(" A red")
     window.says("#left_result .story", "A red")
-    window.says("#right_result", "WAITS", "Waiting for the other side to end")
+    window.says("#right_result", "QUEUED", "Waiting for the other side to end")
     engine.write(" fox")
     engine.end()
     engine.write(" A blue fox")

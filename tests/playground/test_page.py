@@ -49,7 +49,7 @@ def test_every_mode_is_there_once_and_some_for_admins_only(tmp_path: Path) -> No
     assert not names & {"_make", "_cancel", "_clear", "_ask"}
     assert {"_make", "_cancel", "_clear"} <= {fn.name for fn in a_page(admin=True).fns.values()}
 
-    adding = {"_look_up", "_add", "cancel", "follow"}
+    adding = {"_find", "_add", "cancel", "follow"}
     added = AddedModels(tmp_path / "added_models.json")
     for options in ({}, {"admin": True}, {"added": added}):
         assert not adding & {fn.name for fn in a_page(**options).fns.values()}
@@ -84,7 +84,7 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     running = [fn for fn in functions if fn.queue and fn.name not in others]
     assert {fn.concurrency_id for fn in running} == {"engine", "beside"}
     looking = {fn.name for fn in running if fn.concurrency_id == "beside"}
-    assert looking == {"_look", "_measure", "_texts", "_passes", "inspect", "_try"}, (
+    assert looking == {"_inspect", "_measure", "_texts", "_passes", "inspect", "_try"}, (
         "they leave the engine alone"
     )
     beside_others = [fn for fn in running if fn.concurrency_limit == MAX_AT_ONCE]

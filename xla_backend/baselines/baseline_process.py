@@ -1,9 +1,9 @@
 """The process of one baseline: runs a request repeatedly, and reports its times.
 
-Knows how Transformers and this engine are called and timed. Must not know other baselines, nor who
-asks. Run by `comparison`: the first message is its job; it sends a "chunk" (stage) at each step,
-then a `BaselineResult` of its first call as its "result", or an "error". From then on it answers
-each "call" with a "result": the seconds that repeating the request took.
+Knows how Transformers and this engine are called and timed. Run by `comparison`: the first message
+is its job; it sends a "chunk" (stage) at each step, then a `BaselineResult` of its first call as
+its "result", or an "error". From then on it answers each "call" with a "result": the seconds that
+repeating the request took.
 
 Transformers is called as in the Hugging Face documentation ("XLA integration for TensorFlow
 models"), in a process that sees the overlay (see `overlay`). Only two things differ: the loading,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from xla_backend.checkpoints.models import ModelFiles
     from xla_backend.interface.results import EngineStatus
 
-Tell = Callable[["Stage"], None]
+Report = Callable[["Stage"], None]
 Repeat = Callable[[], float]
 """Repeats the request; returns the seconds that it took."""
 
@@ -45,39 +45,39 @@ Repeat = Callable[[], float]
 def main() -> None:
     """Runs the parent's job, then its further calls."""
     channel, job = connect()
-    asked: queue.SimpleQueue[None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(channel, asked), daemon=True).start()
+    requests: queue.SimpleQueue[None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(channel, requests), daemon=True).start()
 
-    def tell(stage: Stage) -> None:
+    def report(stage: Stage) -> None:
         channel.send(("chunk", None, stage))
 
     with reporting_errors(channel):
         measure = _transformers if job.baseline in OF_TRANSFORMERS else _engine
-        first, repeat = measure(job, tell)
+        first, repeat = measure(job, report)
         channel.send(("result", None, first))
         while True:
-            asked.get()
+            requests.get()
             channel.send(("result", None, repeat()))
     end(channel)
 
 
-def _engine(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
+def _engine(job: BaselineJob, report: Report) -> tuple[BaselineResult, Repeat]:
     """This engine. Each call is a request with its exact key."""
-    tell("importing")
+    report("importing")
     start = time.perf_counter()
     import_engine()
     from xla_backend.engine.backend import Backend
 
     import_s = time.perf_counter() - start
 
-    tell("loading")
+    report("loading")
     start = time.perf_counter()
     stages: dict[str, Stage] = {"tracing": "tracing", "compiling": "compiling"}
     is_first = True
 
     def on_status(status: EngineStatus) -> None:
         if is_first and status.state in stages:
-            tell(stages[status.state])
+            report(stages[status.state])
 
     backend = Backend(job.registry, on_status=on_status, store=job.store)
     backend.load(job.model)
@@ -86,7 +86,7 @@ def _engine(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
     def call() -> Any:
         return backend.generate(job.model, job.prompt, job.options, exact_key=True)
 
-    tell("running")
+    report("running")
     first = call()
     is_first = False
     result = BaselineResult(
@@ -106,15 +106,15 @@ def _engine(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
     return result, lambda: call().timing.total_s
 
 
-def _transformers(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
-    tell("importing")
+def _transformers(job: BaselineJob, report: Report) -> tuple[BaselineResult, Repeat]:
+    report("importing")
     start = time.perf_counter()
     import tensorflow as tf
     from transformers import AutoTokenizer
 
     import_s = time.perf_counter() - start
 
-    tell("loading")
+    report("loading")
     start = time.perf_counter()
     files = job.registry.locate(job.model)
     is_decoder_only = files.info.family == "decoder-only"
@@ -156,7 +156,7 @@ def _transformers(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]
         return _without_end(new, model), tokenizer.decode(new, skip_special_tokens=True)
 
     trace_s = 0.0
-    tell("tracing" if is_compiled else "running")
+    report("tracing" if is_compiled else "running")
     start = time.perf_counter()
     inputs = tokenize()
     if is_compiled:
@@ -164,7 +164,7 @@ def _transformers(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]
         tracing = time.perf_counter()
         generate.get_concrete_function(**inputs, **options)
         trace_s = time.perf_counter() - tracing
-        tell("compiling")
+        report("compiling")
     tokens, text = answer(inputs)
     first_s = time.perf_counter() - start
 
@@ -251,12 +251,12 @@ def _without_end(ids: list[int], model: Any) -> list[int]:
     return ids[: stops[0] + 1] if stops else ids
 
 
-def _listen(channel: Channel, asked: queue.SimpleQueue[None]) -> None:
+def _listen(channel: Channel, requests: queue.SimpleQueue[None]) -> None:
     """Passes on the parent's calls; ends this process at once when the parent ends."""
     try:
         while True:
             channel.receive()
-            asked.put(None)
+            requests.put(None)
     except (EOFError, OSError):
         end(channel, 1)
 

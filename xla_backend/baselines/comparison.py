@@ -145,7 +145,7 @@ class BaselineResult:
         }
 
 
-def calls_left(made_s: Sequence[float], wanted: int) -> bool:
+def calls_left(made_s: Sequence[float], requested: int) -> bool:
     """Whether a baseline repeats its request once more.
 
     Args:
@@ -153,7 +153,7 @@ def calls_left(made_s: Sequence[float], wanted: int) -> bool:
         wanted: how many there should be, within `CALLS_BUDGET_S`.
     """
     made = len(made_s)
-    return not made or (made < wanted and sum(made_s) * (made + 1) / made <= CALLS_BUDGET_S)
+    return not made or (made < requested and sum(made_s) * (made + 1) / made <= CALLS_BUDGET_S)
 
 
 class BaselineComparison:
@@ -317,8 +317,8 @@ class BaselineComparison:
                 yield from self._noted(baseline, self._repeat(baseline, number))
 
     def _is_due(self, baseline: Baseline) -> bool:
-        is_asked = calls_left(self.results[baseline].cached_s, self.cached_calls)
-        return is_asked and baseline not in self.failures and not self._stopped
+        is_left = calls_left(self.results[baseline].cached_s, self.cached_calls)
+        return is_left and baseline not in self.failures and not self._stopped
 
     def _repeat(self, baseline: Baseline, calls: int) -> Iterator[BaselineProgress]:
         self._processes[baseline].send("call", None)
@@ -391,5 +391,5 @@ def variables_for(baseline: Baseline) -> dict[str, str]:
 
 
 def _describe_end(process: ChildProcess) -> str:
-    said = process.last_lines[-1] if process.has_exited() and process.last_lines else ""
-    return f"It stopped: {process.cause()}" + (f" ({said[:300]})." if said else ".")
+    last_line = process.last_lines[-1] if process.has_exited() and process.last_lines else ""
+    return f"It stopped: {process.cause()}" + (f" ({last_line[:300]})." if last_line else ".")

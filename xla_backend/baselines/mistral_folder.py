@@ -1,7 +1,7 @@
 """A Llama checkpoint as a folder of Mistral's, the only such class in TensorFlow.
 
 Knows what both have in common: Mistral is Llama's architecture with an optional window, without
-biases or scaled positions. Must not know processes nor what is measured.
+biases or scaled positions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The baseline overlay: a folder with the last Transformers that has TensorFlow models.
 
-Knows where the folder is, its contents, how pip fills it, and how a process uses it. Must not
-import its contents, nor know what a baseline process does.
+Knows where the folder is, its contents, how pip fills it, and how a process uses it.
 
 Its packages are older than those of the same names in the environment. Only processes that run the
 guide's own code, `model.generate` of a `TF...` model, put the folder first on their path: Compare's
@@ -55,7 +54,7 @@ class InstallProgress:
 def folder() -> Path:
     """The overlay's folder.
 
-    `XLA_BACKEND_BASELINE`, or else beside the virtual environment, with its name and "-baseline",
+    `XLA_BACKEND_BASELINE`, or else next to the virtual environment, with its name and "-baseline",
     or without one in the user's cache directory.
     """
     named = os.environ.get(FOLDER_VARIABLE)
@@ -134,17 +133,17 @@ def install() -> Iterator[InstallProgress]:
         *("--target", str(unfinished), "-r", str(REQUIREMENTS)),
     ]
     started = time.perf_counter()
-    said: list[str] = []
+    output: list[str] = []
     try:
         pip = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        reader = threading.Thread(target=_read, args=(pip, said), daemon=True)
+        reader = threading.Thread(target=_read, args=(pip, output), daemon=True)
         reader.start()
         try:
             while pip.poll() is None:
                 elapsed_s = time.perf_counter() - started
-                yield InstallProgress(_step(said), _size(unfinished), elapsed_s)
+                yield InstallProgress(_step(output), _size(unfinished), elapsed_s)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     pip.wait(_TICK_S)
         finally:
@@ -152,7 +151,7 @@ def install() -> Iterator[InstallProgress]:
             reader.join()
         if pip.returncode:
             # After "ERROR: Exception:" comes a traceback, whose last line is the error.
-            problems = [line for line in said if re.match("ERROR: (?!Exception)", line)] or said
+            problems = [line for line in output if re.match("ERROR: (?!Exception)", line)] or output
             raise BaselineMissing(
                 "Transformers' TensorFlow models could not be installed "
                 f"({problems[-1][:200] if problems else 'pip says nothing'}). "
@@ -167,15 +166,15 @@ def install() -> Iterator[InstallProgress]:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _read(pip: subprocess.Popen[bytes], said: list[str]) -> None:
+def _read(pip: subprocess.Popen[bytes], output: list[str]) -> None:
     assert pip.stdout is not None
     with pip.stdout as lines:
-        said += (line.decode(errors="replace").strip() for line in lines)
+        output += (line.decode(errors="replace").strip() for line in lines)
 
 
-def _step(said: list[str]) -> str:
+def _step(output: list[str]) -> str:
     """What pip does, according to its output."""
-    for line in reversed(said):
+    for line in reversed(output):
         first, _, rest = line.partition(" ")
         if first == "Collecting":
             return f"downloading {rest.partition('==')[0]}"

@@ -1,1 +1,1 @@
-"""Model files (weights, tokenizers), prompts and recordings. Must not import TensorFlow."""
+"""Model files (weights, tokenizers), prompts and recordings."""

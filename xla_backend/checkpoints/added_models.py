@@ -1,7 +1,6 @@
 """`AddedModels`: the models that were added on this computer, in a small file.
 
-Knows the file. Must not know what may be added, nor where a model's files are. Every process reads
-the file each time.
+Knows the file. Every process reads the file each time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`DownloadProcess`: a download from the Hub in its own process, so that it can be cancelled.
 
-Knows how it starts, reports and ends. Must not know who asks, nor what is in the files. The Hub's
-client cannot be stopped inside a process, because parts of it are not Python.
+Knows how it starts, reports and ends. The Hub's client cannot be stopped inside a process, because
+parts of it are not Python.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class DownloadProcess:
         self._process.kill()
 
 
-def download(tell: Callable[[Download], None], name: str) -> ModelInfo:
+def download(report: Callable[[Download], None], name: str) -> ModelInfo:
     """Downloads a model in this process.
 
     Raises:
         ModelUnavailable: what `Registry.locate` raises, or the download failed.
     """
     try:
-        return Registry([name], allow_folders=False).locate(name, tell).info
+        return Registry([name], allow_folders=False).locate(name, report).info
     except ModelUnavailable:
         raise
     except Exception as error:

@@ -1,8 +1,8 @@
 """The Hugging Face Hub: a repository's files, its download, and the local cache.
 
-Knows the Hub's client, its cache and its errors. Must not know which models may be loaded, nor what
-is in their files. A name is `OWNER/REPO`, or `OWNER/REPO:Q8_0` for a repository's GGUF file with
-that quantization. Imports the client only when needed, so that listing models is fast.
+Knows the Hub's client, its cache and its errors. A name is `OWNER/REPO`, or `OWNER/REPO:Q8_0` for a
+repository's GGUF file with that quantization. Imports the client only when needed, so that listing
+models is fast.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Repository:
     """A repository of the Hub, before anything is downloaded.
 
     Attributes:
-        name: the name that was asked for.
+        name: the requested name.
         files: the needed files, with their sizes.
         license: from its card; empty if there is none.
         gguf_architecture: llama.cpp's name of the architecture of its GGUF files; empty if the Hub
@@ -110,7 +110,7 @@ def cached(name: str) -> Path | None:
         return None
 
 
-def look(name: str, alternatives: Iterable[str] = ()) -> Repository:
+def find_repository(name: str, alternatives: Iterable[str] = ()) -> Repository:
     """What the Hub says about a model; downloads nothing.
 
     Args:
@@ -127,15 +127,15 @@ def look(name: str, alternatives: Iterable[str] = ()) -> Repository:
         found = HfApi().model_info(repository, files_metadata=True, timeout=10)
     files = {file.rfilename: file for file in found.siblings or ()}
     if quantization:
-        wanted = _ggufs_of(name, list(files))
+        files_to_load = _ggufs_of(name, list(files))
     else:
-        wanted = [file for file in (*CONFIG_FILES, *TOKENIZER_FILES) if file in files]
-        wanted += _weights_of_repository(name, list(files))
+        files_to_load = [file for file in (*CONFIG_FILES, *TOKENIZER_FILES) if file in files]
+        files_to_load += _weights_of_repository(name, list(files))
     card = found.card_data
     license_name = (card.get("license_name") or card.get("license") or "") if card else ""
     return Repository(
         name,
-        tuple(files[file] for file in wanted),
+        tuple(files[file] for file in files_to_load),
         license_name if isinstance(license_name, str) else ", ".join(map(str, license_name)),
         str((found.gguf or {}).get("architecture") or ""),
     )
@@ -145,7 +145,7 @@ def fetch_config(name: str) -> Path:
     """Downloads config.json alone; returns its folder.
 
     Raises:
-        ModelUnavailable: as for `look`.
+        ModelUnavailable: as for `find_repository`.
     """
     from huggingface_hub import hf_hub_download
 
@@ -163,15 +163,16 @@ def download(
     Args:
         name: of the model.
         on_progress: called twice a second.
-        alternatives: as for `look`.
+        alternatives: as for `find_repository`.
 
     Returns:
         The folder, or the GGUF file.
 
     Raises:
-        ModelUnavailable: as for `look`; the download broke off, or the cache cannot be written.
+        ModelUnavailable: as for `find_repository`; the download broke off, or the cache cannot be
+            written.
     """
-    repository = look(name, alternatives)
+    repository = find_repository(name, alternatives)
     with _readable_errors(name, alternatives):
         folder = _fetch(repository, on_progress)
     is_file = ":" in name

@@ -1,6 +1,6 @@
 """The formats of weights in memory and of activations, and the kernels that compute with them.
 
-Knows the choices and where they are made. Must not know files, nor how products are computed.
+Knows the choices and where they are made.
 """
 
 from __future__ import annotations

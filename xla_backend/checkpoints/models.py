@@ -1,8 +1,7 @@
 """The registry of models: their names, and the folders of their files.
 
-Knows the allow-list, the folder of bundled models, and the models added on this computer. Must not
-know TensorFlow, the contents of weights, the Hub's client, or the engine. Imports Transformers only
-to locate a model, so a page can list the models at once.
+Knows the allow-list, the folder of bundled models, and the models added on this computer. Imports
+Transformers only to locate a model, so a page can list the models at once.
 """
 
 from __future__ import annotations
@@ -325,12 +324,12 @@ class Registry:
             if find(values.get("model_type")) is None:
                 continue
             known = _KNOWN.get(name)
-            said = known.description if known else _first_line_of_card(place)
+            about = known.description if known else _first_line_of_card(place)
             info = ModelInfo(
                 name,
                 "decoder-only",
                 "bundled",
-                said or "Ships with the project.",
+                about or "Ships with the project.",
                 license=known.license if known else "",
             )
             found[name] = (_with_config(info, place, values), place)
@@ -350,8 +349,8 @@ class Registry:
         # People often know only the last part: "gpt2" of "openai-community/gpt2".
         by_short_name = {choice.rsplit("/", 1)[-1].lower(): choice for choice in choices}
         by_short_name.update({choice.lower(): choice for choice in choices})
-        wanted = name.strip().lower()[:100] if isinstance(name, str) else ""
-        close = difflib.get_close_matches(wanted, by_short_name, n=1, cutoff=0.6)
+        requested = name.strip().lower()[:100] if isinstance(name, str) else ""
+        close = difflib.get_close_matches(requested, by_short_name, n=1, cutoff=0.6)
         if close:
             message += f" Did you mean {by_short_name[close[0]]}?"
         if len(choices) > _MAX_NAMED:
@@ -377,7 +376,7 @@ def open_registry(
 
     It always has the bundled models; Hub ids and folders only if they are named or were added.
     """
-    # Also paths of nothing, which nobody should look for on the Hub; and of GGUF files.
+    # Also paths where nothing is, so that they are not searched on the Hub; and GGUF files.
     folders = [name for name in models if _is_path(name) or Path(name).exists()]
     hub_models = [
         name for name in models if ("/" in name and name not in folders) or name in HUB_MODELS
@@ -444,7 +443,7 @@ def candidate(name: str) -> ModelInfo:
         )
     if (local := _cached(name)) is not None:
         return _open(_hub_info(name), local).info
-    repository = hub.look(name)
+    repository = hub.find_repository(name)
     info = dataclasses.replace(
         _hub_info(name), license=repository.license, download_bytes=repository.download_bytes
     )
@@ -542,7 +541,7 @@ def _hub_info(name: str) -> ModelInfo:
 
 def _cached(name: str) -> Path | None:
     """A Hub model in the local cache, if it is complete; uses no network."""
-    # Not asked of the client: it would miss the files that are never downloaded here.
+    # Not the client's own check: it would miss the files that are never downloaded here.
     place = hub.cached(name)
     return place if place is not None and _is_complete(place) else None
 

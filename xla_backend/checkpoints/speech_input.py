@@ -69,12 +69,12 @@ class DecoderPrompt:
         languages = {name.strip("<|>"): token for name, token in by_name.items()}
         if languages:
             first = languages.get("en", next(iter(languages.values())))
-            asked = [first, tasks.get("transcribe"), no_timestamps]
+            task_tokens = [first, tasks.get("transcribe"), no_timestamps]
         else:
-            asked = [token for _, token in sorted(forced.items()) if token is not None]
-            if no_timestamps is not None and no_timestamps not in asked:
-                asked.append(no_timestamps)
-        tokens = [start, *asked]
+            task_tokens = [token for _, token in sorted(forced.items()) if token is not None]
+            if no_timestamps is not None and no_timestamps not in task_tokens:
+                task_tokens.append(no_timestamps)
+        tokens = [start, *task_tokens]
         if not all(isinstance(token, int) and 0 <= token < config.vocab_size for token in tokens):
             raise ModelUnavailable(
                 "generation_config.json does not say which tokens start a transcript "
@@ -102,7 +102,7 @@ class Guards:
     than Whisper's own program. If a request sets a temperature, its text stays.
 
     Attributes:
-        no_speech_token: token that says that nobody speaks, in place of a language; None if there
+        no_speech_token: token of silence, in place of a language; None if there
             is none.
         no_speech: probability of that token from which a doubtful text is dropped at once.
         logprob: mean log-probability of the tokens below which a text is doubtful (noise).
@@ -241,8 +241,8 @@ class SpeechInput:
 
         if not isinstance(language, str):
             raise InvalidRequest(f"The language must be text, not {type(language).__name__}.")
-        wanted = language.strip().strip("<|>").lower()
-        code = TO_LANGUAGE_CODE.get(wanted) or re.split("[-_]", wanted)[0]
+        requested = language.strip().strip("<|>").lower()
+        code = TO_LANGUAGE_CODE.get(requested) or re.split("[-_]", requested)[0]
         if code in (known or ("en",)):
             return code if known else None
         choices = ", ".join(known or ["en"])

@@ -1,7 +1,7 @@
 """Tokenizers: text to token ids and back, whole or incrementally.
 
-Knows the tokenizer of a model's folder and how its pieces become text. Must not know models,
-weights or TensorFlow. Imports Transformers only to load a tokenizer.
+Knows the tokenizer of a model's folder and how its pieces become text. Imports Transformers only to
+load a tokenizer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LARGEST_NUMBER = 100_000
 _PROCESSOR_TEMPLATE = "chat_template.json"
 LONGEST_VARIABLES = 20_000
 """Bound on a template's variables, in characters of JSON."""
-_LOOK_AFTER_S = 0.02
+_CHECK_AFTER_S = 0.02
 """Memory is checked only after this time, when most templates have ended: a check is slow."""
 
 
@@ -179,7 +179,7 @@ class Tokenizer:
             return GENERIC
         if self.channel_tokens:
             return CHANNELS
-        form = tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
+        form = tool_format.learn(self.chat_template, lambda *arguments: str(render(*arguments)))
         # Tokens without a text cannot be part of a grammar.
         hidden = filter(None, map(self._rust.id_to_token, self._skipped))
         return GENERIC if any(token in "".join(form[:3]) for token in hidden) else form
@@ -257,7 +257,7 @@ class Tokenizer:
         problem: Exception | None = None
         for form in _forms(messages):
             try:
-                if form is not messages or self._says_all(messages, template):
+                if form is not messages or self._renders_all(messages, template):
                     return self._apply(form, tools, **template)
             except TooMuch as error:
                 problem = error
@@ -279,26 +279,26 @@ class Tokenizer:
     ) -> list[int]:
         """The tokens of rendered messages; an assistant's last one is to be continued."""
         assert self._chat is not None
-        is_begun = messages[-1].role == "assistant"
-        if is_begun and not (messages[-1].content or messages[-1].tool_calls):
-            messages, is_begun = messages[:-1], False
+        continues = messages[-1].role == "assistant"
+        if continues and not (messages[-1].content or messages[-1].tool_calls):
+            messages, continues = messages[:-1], False
         _check_template(self._chat.get_chat_template())
         with _template_limits():
             usual = {
                 "xml_tools": list(tools) or None,  # the name in SmolLM3's template
-                "continue_final_message": is_begun,
+                "continue_final_message": continues,
                 "return_dict": False,
                 "sanitize_control_tokens": True,
             }
             ids = self._chat.apply_chat_template(
                 [message.to_dict() for message in messages],
                 tools=list(tools) or None,
-                add_generation_prompt=not is_begun,
+                add_generation_prompt=not continues,
                 **usual | how,
             )
         return cast("list[int]", ids)
 
-    def _says_all(self, messages: tuple[Message, ...], template: Mapping[str, Any]) -> bool:
+    def _renders_all(self, messages: tuple[Message, ...], template: Mapping[str, Any]) -> bool:
         """Whether the template renders all system messages, also several or later ones."""
         if all(message.role != "system" for message in messages[1:]):
             return True
@@ -436,11 +436,11 @@ def _with_thoughts_apart(message: Message) -> Message:
     thoughts."""
     if message.role != "assistant":
         return message
-    thoughts, said = split_thoughts(message.content)
+    thoughts, text = split_thoughts(message.content)
     thoughts = message.thoughts or thoughts
     if message.tool_calls:
-        thoughts, said = "\n".join(filter(None, (thoughts, said))), ""
-    return message._replace(content=said, thoughts=thoughts)
+        thoughts, text = "\n".join(filter(None, (thoughts, text))), ""
+    return message._replace(content=text, thoughts=thoughts)
 
 
 def _ends(names: Iterable[str]) -> frozenset[str]:
@@ -581,18 +581,18 @@ def _template_limits() -> Iterator[None]:
     """
     began, most = time.thread_time(), _bytes() + MOST_TEMPLATE_BYTES
 
-    def look(frame: FrameType, event: str, argument: Any) -> Any:
+    def check(frame: FrameType, event: str, argument: Any) -> Any:
         if frame.f_code.co_filename != "<template>":
             return None
         passed = time.thread_time() - began
         if passed > LONGEST_TEMPLATE_S:
             raise TooMuch(f"it runs for more than {LONGEST_TEMPLATE_S:g} s")
-        if passed > _LOOK_AFTER_S and _bytes() > most:
+        if passed > _CHECK_AFTER_S and _bytes() > most:
             raise TooMuch(f"it takes more than {MOST_TEMPLATE_BYTES // 2**20} MB")
-        return look
+        return check
 
     before = sys.gettrace()
-    sys.settrace(look)
+    sys.settrace(check)
     try:
         yield
     finally:
@@ -669,7 +669,7 @@ class AnswerDecoder:
         prompt_ids: Sequence[int],
         may_think: bool = False,
     ) -> None:
-        """Starts behind a prompt; `shown` special tokens are part of the text.
+        """Starts after a prompt; `shown` special tokens are part of the text.
 
         `may_think`: whether the text is a whole answer that may begin with thoughts.
         """
@@ -691,16 +691,16 @@ class AnswerDecoder:
 
     def push(self, ids: Iterable[int]) -> str:
         """Takes the next ids; returns the text that is final now, which may be empty."""
-        said, self._opening = self._opening, ""
+        text, self._opening = self._opening, ""
         if self._channels is None:
-            return said + self._decoder.push(ids)
+            return text + self._decoder.push(ids)
         for id in ids:
             name = self._tokens.get(id)
-            said += self._channels.text(
+            text += self._channels.text(
                 self._decoder.finish() if name else self._decoder.push([id])
             )
-            said += self._channels.token(name) if name else ""
-        return said
+            text += self._channels.token(name) if name else ""
+        return text
 
     def finish(self) -> str:
         """The text that was held back."""

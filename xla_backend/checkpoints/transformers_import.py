@@ -2,7 +2,7 @@
 
 Knows that this package and its subpackages replace their module object at the end of their import,
 so that another thread that imports them meanwhile gets an empty module: a page that was opened just
-after the start then said that the model had no configuration. Must not know what is read.
+after the start then reported that the model had no configuration.
 """
 
 from __future__ import annotations

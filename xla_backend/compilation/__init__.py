@@ -1,1 +1,1 @@
-"""XLA functions: traced, compiled, kept in memory and on disk. Knows no models."""
+"""XLA functions: traced, compiled, cached in memory and on disk."""

@@ -88,7 +88,7 @@ class Compiler:
             seconds = time.perf_counter() - start
             code = list(xla_folder.collect(function.name).values())
             if code:
-                self._keep(function, entry, code, arguments, results, seconds)
+                self._save(function, entry, code, arguments, results, seconds)
             return function, False
 
     def _adopt(self, function: TracedFunction) -> bool:
@@ -136,7 +136,7 @@ class Compiler:
         self.store.set_aside(entry, reason)
         return None
 
-    def _keep(
+    def _save(
         self,
         function: TracedFunction,
         entry: str,
@@ -166,7 +166,7 @@ class Compiler:
             logger.warning("%s cannot be stored; each start compiles again.", entry, exc_info=True)
         else:
             _stored_here.add(file)
-            # What XLA made the code from is kept for `inspection`.
+            # What XLA made the code from is saved for `inspection`.
             hlo = zlib.compress(hlo_of(own))
             description = {"hlo_stub": name, "file": file, "compile_s": compile_s}
             self.store.save(entry, description, [definition, whole, hlo])

@@ -1,7 +1,6 @@
 """`ExampleFunctions`: the functions of the *Functions* tab, called in three ways.
 
-Knows their layers and how to time three ways of calling one. Must not know who asks, nor language
-models.
+Knows their layers and how to time three ways of calling one.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class ExampleFunctions:
         outcomes, outputs = {}, {}
         for way, call in calls.items():
             outcomes[way], outputs[way] = example.first(way, call, request)
-        self._keep(request)
+        self._record(request)
         seconds: dict[Way, list[float]] = {way: [] for way in calls}
         started = time.perf_counter()
         for done in range(request.calls):
@@ -120,7 +119,7 @@ class ExampleFunctions:
         self._examples.clear()
         self._stored = ()
 
-    def _keep(self, request: FunctionRequest) -> None:
+    def _record(self, request: FunctionRequest) -> None:
         example = self._examples[request.function]
         name = (request.function, request.rows)
         stored = {(shape.function, shape.rows): shape for shape in self._stored}

@@ -1,8 +1,8 @@
 """First use: the work that TensorFlow and XLA do once per process, done before the first request.
 
 Knows that the first trace, compilation and nest of tensors in a process are slow for any function.
-Must not know models. Measured on two cores: the first call is about 0.3 s faster, and the work is
-done while a model loads.
+Measured on two cores: the first call is about 0.3 s faster, and the work is done while a model
+loads.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import AnyKey, CacheEntry, CacheOutcome, FirstCall
 from xla_backend.interface.timing import Statistics, summarize
 
-KEPT_RUNS = 1000
+MAX_TIMED_RUNS = 1000
 """How many latest cached calls an entry keeps the times of."""
 
 Function = TypeVar("Function")
@@ -108,7 +108,7 @@ class FunctionCache(Generic[Function]):
                 slot.first_run_s = run_s
             else:
                 slot.cached_run_s.append(run_s)
-                del slot.cached_run_s[:-KEPT_RUNS]
+                del slot.cached_run_s[:-MAX_TIMED_RUNS]
                 slot.summary = None
 
     def keys(self, model: str) -> set[CacheKey]:

@@ -1,6 +1,6 @@
 """HLO stubs: tiny functions under which XLA's persistent cache finds another function's code.
 
-Knows how that cache looks code up. Must not know the store, nor what the functions compute.
+Knows how that cache looks code up.
 
 XLA looks code up by its HLO. To get that, TensorFlow lowers the whole graph, which took more than
 half of the time of restoring. An HLO stub has the same arguments and results as the function and

@@ -52,7 +52,7 @@ def decode_function(model_identity: str, key: CacheKey, rows: int = 1) -> str:
 
 
 def read_function(model_identity: str) -> str:
-    """Name of the function that reads a chunk of a prompt, of any size and behind any length."""
+    """Name of the function that reads a chunk of a prompt, of any size and after any length."""
     return f"xla_backend_read_{model_identity}"
 
 

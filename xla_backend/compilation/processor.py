@@ -1,6 +1,6 @@
 """The processor of this machine: its instruction sets.
 
-Knows where the system lists them. Must not know what depends on them.
+Knows where the system lists them.
 """
 
 from __future__ import annotations

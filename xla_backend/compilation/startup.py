@@ -72,8 +72,8 @@ def prepare_environment(quiet: bool = True) -> None:
             os.environ.setdefault(name, value)
 
 
-def keep_freed_memory() -> None:
-    """Tells glibc to keep freed memory for later allocations; does nothing elsewhere.
+def retain_freed_memory() -> None:
+    """Has glibc retain freed memory for later allocations; does nothing with other libraries.
 
     By default it returns large blocks to the system, which clears each page before it hands it out
     again. Measured: restoring compiled functions takes a third less time, and memory grows to the

@@ -1,6 +1,6 @@
 """`Inspection`: the two compiled functions of a cache key, as data.
 
-Knows what the numbers mean, and their sums. Must not know how they are found nor displayed.
+Knows what the numbers mean, and their sums.
 """
 
 from __future__ import annotations

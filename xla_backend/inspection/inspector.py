@@ -1,7 +1,7 @@
 """`Inspector`: inspects compiled functions outside the engine, and caches the results.
 
-Knows the process that does it and the files beside the store that cache its answers. Must not
-import TensorFlow. The engine is not involved: its functions are in the store.
+Knows the process that does it and the files next to the store that cache its answers. The engine is
+not involved: its functions are in the store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from xla_backend.kernels import catalog
 REMEMBERED = 32
 """Inspections cached in memory; each takes a quarter of a megabyte."""
 SHORT_WORK, LONG_WORK = 5, 19
-"""Niceness of processes. Reading takes half a second of one core, and somebody waits for it."""
+"""Niceness of processes. Reading takes half a second of one core, and a visitor waits for it."""
 TEXTS = tuple(
     f"{function}.{ending}"
     for function in ("decode", "prefill")
@@ -56,7 +56,7 @@ class Inspector:
         Args:
             store: has the functions.
             registry: the models that may be loaded, to measure them.
-            gives_way: whether its processes have low priority, for use beside a serving engine.
+            gives_way: whether its processes have low priority, for use while an engine serves.
         """
         self.store = store
         self._registry = registry
@@ -112,9 +112,9 @@ class Inspector:
 
     def measure(self, model: str, identity: str, key: CacheKey) -> Measurement:
         """Measures a token and this machine; takes about ten seconds."""
-        asked = self.store.root, model, self._registry, identity, key
-        found: Measurement = self._ask("measuring:measure", *asked)
-        self._keep(self._file(identity, key, "measurement"), found.to_json())
+        arguments = self.store.root, model, self._registry, identity, key
+        found: Measurement = self._ask("measuring:measure", *arguments)
+        self._save(self._file(identity, key, "measurement"), found.to_json())
         return found
 
     def texts(self, model: str, identity: str, key: CacheKey) -> list[Path]:
@@ -162,9 +162,9 @@ class Inspector:
         found = self.made_passes(identity, key)
         if not found:
             with tempfile.TemporaryDirectory(prefix="xla-backend-passes-") as folder:
-                asked = Path(folder), model, self._registry, key
-                found = self._ask("texts:passes", *asked, variables=dumping(Path(folder)))
-            self._keep(self._file(identity, key, "passes"), list(map(dataclasses.asdict, found)))
+                arguments = Path(folder), model, self._registry, key
+                found = self._ask("texts:passes", *arguments, variables=dumping(Path(folder)))
+            self._save(self._file(identity, key, "passes"), list(map(dataclasses.asdict, found)))
         return found
 
     def _ask(
@@ -187,7 +187,7 @@ class Inspector:
     def _file(self, identity: str, key: CacheKey, what: str) -> Path:
         return self._folder / f"{naming.decode_code_entry(identity, key)}.{what}.json"
 
-    def _keep(self, file: Path, values: Any) -> None:
+    def _save(self, file: Path, values: Any) -> None:
         """Caches an answer on disk, if the store can be written."""
         with contextlib.suppress(OSError):
             write_whole(file, json.dumps(values).encode())

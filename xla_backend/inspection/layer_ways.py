@@ -1,6 +1,6 @@
 """One layer called in three ways: operation by operation, as a graph, compiled by XLA.
 
-Knows how to count traced operations. Must not know kernels beyond their sums.
+Knows how to count traced operations.
 """
 
 from __future__ import annotations

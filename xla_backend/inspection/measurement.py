@@ -1,6 +1,6 @@
 """`Measurement`: one measured token and the machine's limits, as data.
 
-Knows what the numbers mean. Must not know how they are measured.
+Knows what the numbers mean.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`measure`: runs a function with and without XLA's profiler, to see where a token's time goes, and
 this machine at its best; `make`: compiles what is not in the store.
 
-Knows TensorFlow's profiler, which records the beginning and end of each kernel, and the file beside
-the store with the machine's limits. Must not know how kernels are described (`reading`), nor who
-asks.
+Knows TensorFlow's profiler, which records the start and end of each kernel, and the file next to
+the store with the machine's limits; `reading` describes the kernels.
 """
 
 from __future__ import annotations
@@ -163,12 +162,12 @@ def _kernels(folder: Path, names: Collection[str], tokens: int) -> tuple[float, 
     (file,) = folder.rglob("*.xplane.pb")
     runs: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for plane in xplane_pb2.XSpace.FromString(file.read_bytes()).planes:
-        wanted = {id: of.name for id, of in plane.event_metadata.items() if of.name in names}
+        kernels = {id: of.name for id, of in plane.event_metadata.items() if of.name in names}
         for line in plane.lines:
             for event in line.events:
-                if event.metadata_id in wanted:
+                if event.metadata_id in kernels:
                     began = line.timestamp_ns / 1e9 + event.offset_ps / 1e12
-                    runs[wanted[event.metadata_id]].append((began, event.duration_ps / 1e12))
+                    runs[kernels[event.metadata_id]].append((began, event.duration_ps / 1e12))
     kernel_s = {
         name: statistics.median(seconds for _, seconds in found)
         * max(1, round(len(found) / tokens))

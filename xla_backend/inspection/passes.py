@@ -1,7 +1,6 @@
 """`Pass`: what one of XLA's passes changed in a module, read from the dumps that XLA writes.
 
-Knows XLA's flags for them, the names of the files and the text in them. Must not know what is
-compiled.
+Knows XLA's flags for them, the names of the files and the text in them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Pass:
 
 
 def dumping(folder: Path) -> dict[str, str]:
-    """The environment variable that has XLA dump into a folder, beside the user's own flags."""
+    """The environment variable that has XLA dump into a folder, with the user's own flags."""
     given = os.environ.get("XLA_FLAGS", "")
     if given and not given.lstrip().startswith("-"):  # then it names a file of flags
         given = Path(given).read_text(encoding="utf-8")

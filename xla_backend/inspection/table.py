@@ -1,6 +1,6 @@
 """`lines`: an inspection as text for a terminal.
 
-Knows columns and units. Must not know where the numbers come from.
+Knows columns and units.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`write`: a key's functions as XLA's texts; `passes`: what each pass changes in one layer.
 
-Knows TensorFlow's API for them, which traces and compiles again. Must not know what the texts are
-used for.
+Knows TensorFlow's API for them, which traces and compiles again.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ def write(folder: Path, model: str, registry: Registry, key: CacheKey) -> None:
     """
     loaded = LoadedModel(registry.locate(model), Compiler(None))
     for name, (function, arguments) in loaded.functions.examples(key).items():
-        tell = _teller(function, arguments)
+        text_of = _texts_of(function, arguments)
         for stage, ending in STAGES.items():
-            text = tell(stage)
+            text = text_of(stage)
             data = text if isinstance(text, bytes) else text.encode()
             if stage == "stablehlo":
                 data = _LOCATIONS.sub(b"", data)
@@ -68,11 +67,11 @@ def passes(folder: Path, model: str, registry: Registry, key: CacheKey) -> list[
         )
     short = dataclasses.replace(decoder, model=shortened(decoder.model, layers))
     builder = FunctionBuilder(short, None, loaded.identity, Compiler(None))
-    _teller(*builder.examples(key)["decode"])("optimized_hlo")
+    _texts_of(*builder.examples(key)["decode"])("optimized_hlo")
     return read(folder)
 
 
-def _teller(function: Callable[..., Any], arguments: list[Any]) -> Callable[[str], str | bytes]:
+def _texts_of(function: Callable[..., Any], arguments: list[Any]) -> Callable[[str], str | bytes]:
     flat = tf.nest.flatten(arguments)
 
     def call(*given: tf.Tensor) -> list[tf.Tensor]:

@@ -153,11 +153,11 @@ def select_beams(
     own = tf.broadcast_to(tf.range(num_beams)[None, :, None], [batch_size, num_beams, 1])
     parents = dynamic_update_slice(state.beam_parents, own, tf.stack([0, 0, state.count - 1]))
     candidates = _candidates(logits, suppression, prompted, state, controls, rules)
-    after = _keep_running(state, candidates, parents)._replace(count=count)
+    after = _with_running(state, candidates, parents)._replace(count=count)
     ends = candidates.is_eos
     if rules.ends_at_limit:
         ends |= (count >= controls.token_limit)[:, None]
-    after = _keep_finished(
+    after = _with_finished(
         after, candidates, ends, parents, length**controls.length_penalty, stops_when_enough
     )
     stops = _stops(after, length, max_length, stops_when_enough, controls)
@@ -223,7 +223,7 @@ def _candidates(
     return _Candidates(scores, parents, records, sampling.are_ends(tokens, controls))
 
 
-def _keep_running(
+def _with_running(
     state: BeamSearchState, candidates: _Candidates, beam_parents: tf.Tensor
 ) -> BeamSearchState:
     """The K best candidates that have not ended become the running beams.
@@ -237,20 +237,20 @@ def _keep_running(
     scores = candidates.scores + tf.cast(candidates.is_eos, tf.float32) * NO_BEAM
     best = tf.math.top_k(scores, num_beams)[1]
 
-    def kept(x: tf.Tensor) -> tf.Tensor:
+    def selected(x: tf.Tensor) -> tf.Tensor:
         return tf.gather(x, best, batch_dims=1)
 
-    parents, records = kept(candidates.parents), kept(candidates.records)
+    parents, records = selected(candidates.parents), selected(candidates.records)
     is_token = tf.equal(tf.range(vocabulary_size), records[:, :, :1])
     return state._replace(
         outputs=output.write(state.outputs, records, state.count),
         beam_parents=tf.gather(beam_parents, parents, batch_dims=1),
-        running_scores=kept(scores),
+        running_scores=selected(scores),
         counts=tf.gather(state.counts, parents, batch_dims=1) + tf.cast(is_token, tf.int32),
     )
 
 
-def _keep_finished(
+def _with_finished(
     state: BeamSearchState,
     candidates: _Candidates,
     ends: tf.Tensor,
@@ -325,8 +325,8 @@ def _is_finished(finished: tf.Tensor) -> tf.Tensor:
 def _without_done(before: BeamSearchState, after: BeamSearchState) -> BeamSearchState:
     """The state after a step in which texts that were done before keep what `output` reads."""
 
-    def kept(old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+    def unless_done(old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
         return tf.where(tf.reshape(before.done, [-1, *[1] * (len(old.shape) - 1)]), old, new)
 
     names = ("beam_parents", "finished", "finished_parents", "finished_scores")
-    return after._replace(**{x: kept(getattr(before, x), getattr(after, x)) for x in names})
+    return after._replace(**{x: unless_done(getattr(before, x), getattr(after, x)) for x in names})

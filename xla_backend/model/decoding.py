@@ -1,11 +1,11 @@
 """The decoding loop: greedy search, sampling and beam search, as pure TensorFlow for XLA.
 
 Knows how tokens follow from logits and when a text ends; the model can be any with `prefill` and
-`step` (see `families.model`). Must not know architectures, keys, files or time. Two functions serve
-every request: `prefill` runs the prompt (`extend` runs it chunk by chunk), `decode` adds up to
-`steps` tokens to a state. `steps` is a runtime tensor, so one executable serves one token, a chunk
-of a stream or a whole text. With zero steps nothing runs, so that compiling can be timed apart from
-running. Axes: see `families.blocks`; F fields of a record: see `output`.
+`step` (see `families.model`). Two functions serve every request: `prefill` runs the prompt
+(`extend` runs it chunk by chunk), `decode` adds up to `steps` tokens to a state. `steps` is a
+runtime tensor, so one executable serves one token, a chunk of a stream or a whole text. With zero
+steps nothing runs, so that compiling can be timed apart from running. Axes: see `families.blocks`;
+F fields of a record: see `output`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`FunctionBuilder`: makes the compiled functions of one model for cache keys.
 
-Knows how a key becomes compiled functions, from the store or by tracing and compiling. Must not
-know tokenizers, requests or other models.
+Knows how a key becomes compiled functions, from the store or by tracing and compiling.
 """
 
 from __future__ import annotations
@@ -165,14 +164,14 @@ class FunctionBuilder:
             rows: of the pool, where the key is its.
         """
         # One key at a time: two would compete for the processor and the shared prefill.
-        with self._building, ThreadPoolExecutor(1) as beside:
+        with self._building, ThreadPoolExecutor(1) as executor:
             on_step("trace")
             start = time.perf_counter()
             is_restored = [self._compiler.trace(self._for_prompts(key))]
             of_prompts: Future[tuple[Any, bool]] = (
-                beside.submit(self._compile_reads, key)
+                executor.submit(self._compile_reads, key)
                 if key.is_pooled
-                else beside.submit(self._compile_prefill, key)
+                else executor.submit(self._compile_prefill, key)
             )
             decode = self._decode_for(key, rows)
             is_restored.append(self._compiler.trace(decode))

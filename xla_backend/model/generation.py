@@ -1,6 +1,6 @@
 """`Generation`: the text of one request with a padded key, step by step.
 
-Knows its state and its options. Must not know requests, or how functions are made.
+Knows its state and its options.
 """
 
 from __future__ import annotations

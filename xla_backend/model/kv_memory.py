@@ -1,7 +1,7 @@
 """`KVMemory`: blocks of memory for keys and values, allocated to rows one by one as they grow, and
 rows' states.
 
-Knows addresses and the limit. Must not know what is in them, nor which row has them.
+Knows addresses and the limit.
 """
 
 from __future__ import annotations

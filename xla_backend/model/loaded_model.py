@@ -78,8 +78,8 @@ class LoadedModel:
         Raises:
             ModelUnavailable: the files are broken or incomplete.
         """
-        with ThreadPoolExecutor(1) as beside:
-            ready = beside.submit(first_use.initialize_xla)
+        with ThreadPoolExecutor(1) as executor:
+            ready = executor.submit(first_use.initialize_xla)
             self._load(files, compiler, kv_bytes)
             ready.result()
 

@@ -1,8 +1,7 @@
 """Output tokens and their log-probabilities, in one tensor of records.
 
-Knows the fields of a record. Must not know how tokens are selected. A step has one tensor of
-results, because XLA would compile as much again for each further one. Axes: see `families.blocks`;
-A top tokens, F = 4 + 2 A fields.
+Knows the fields of a record. A step has one tensor of results, because XLA would compile as much
+again for each further one. Axes: see `families.blocks`; A top tokens, F = 4 + 2 A fields.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The decoding loop over rows that join and leave, each with its own length, over KV memory.
 
-Knows the state of the rows and their next tokens. Must not know requests, nor who owns the memory.
-One compiled function per number of rows serves all lengths and arrival times. Axes: see
-`families.blocks`; R rows, M blocks of a row and its state, T drafts, N tokens of a call, F fields
-of a record.
+Knows the state of the rows and their next tokens. One compiled function per number of rows serves
+all lengths and arrival times. Axes: see `families.blocks`; R rows, M blocks of a row and its state,
+T drafts, N tokens of a call, F fields of a record.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class PoolDecoder:
 
     def read(
         self,
-        wanted: tf.Tensor,
+        logit_places: tf.Tensor,
         token_ids: tf.Tensor,
         places: tf.Tensor,
         blocks: tf.Tensor,
@@ -111,7 +110,7 @@ class PoolDecoder:
         """Reads a chunk of prompts.
 
         Args:
-            wanted: `[K]` int32, the places of the tokens after which logits are wanted; then -1.
+            logit_places: `[K]` int32, the places of the tokens before the logits; then -1.
             token_ids, places: see `PooledModel.run`.
             blocks: see `decode`.
 
@@ -119,8 +118,8 @@ class PoolDecoder:
             The logits of the tokens after them, `[K, V]`.
         """
         hidden = self.model.run(token_ids, places, self.memory.of_rows(blocks))
-        read = tf.gather(hidden, tf.maximum(wanted, 0))
-        return self.model.logits(only_tokens(read, wanted[:, None]))
+        read = tf.gather(hidden, tf.maximum(logit_places, 0))
+        return self.model.logits(only_tokens(read, logit_places[:, None]))
 
     def initial_state(self, rows: int) -> PoolState:
         """Empty rows."""

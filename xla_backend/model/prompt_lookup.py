@@ -23,7 +23,7 @@ FIRST_HIT_RATE = 0.5
 """The hit rate of a new text: its first draft is verified."""
 MIN_HIT_RATE = 0.5
 """Hit rate from which drafts are verified. A pass of four rows takes 1.5 times as long as one row,
-so it must give half a further token on average; beside other programs it takes longer."""
+so it must give half a further token on average; next to other programs it takes longer."""
 WEIGHT = 0.2
 """Weight of the latest draft in the hit rate (EMA)."""
 

@@ -1,9 +1,8 @@
 """From logits to a token: Hugging Face's logits processors, and sampling.
 
 Knows the logits of one step and the options as tensors. All of it is pure TensorFlow that XLA
-compiles; nothing depends on Python values, so no option ever retraces. Must not know models, caches
-or loops. Axes: B batch, V vocabulary; with beams, B counts the beams of all texts, as in Hugging
-Face's logits processors.
+compiles; nothing depends on Python values, so no option ever retraces. Axes: B batch, V vocabulary;
+with beams, B counts the beams of all texts, as in Hugging Face's logits processors.
 """
 
 from __future__ import annotations
@@ -243,8 +242,8 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
     Returns:
         `[B, V]`, scores divided by the temperature, or `FILTERED`.
     """
-    scores, _, is_kept = _cut(scores, controls, is_sampled=False)
-    return tf.where(is_kept, scores, FILTERED)
+    scores, _, is_allowed = _cut(scores, controls, is_sampled=False)
+    return tf.where(is_allowed, scores, FILTERED)
 
 
 def unnormalized_probabilities(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
@@ -252,8 +251,8 @@ def unnormalized_probabilities(scores: tf.Tensor, controls: Controls) -> tf.Tens
 
     The top token has 1, tokens that are filtered out have 0.
     """
-    _, mass, is_kept = _cut(scores, controls, is_sampled=True)
-    return tf.where(is_kept, mass, 0.0)
+    _, mass, is_allowed = _cut(scores, controls, is_sampled=True)
+    return tf.where(is_allowed, mass, 0.0)
 
 
 def _cut(
@@ -298,10 +297,10 @@ def _cut_among_top(
     limit = controls.top_p * _sum_few(tf.where(keys >= lowest[:, None], mass, 0.0))
     beats = keys[:, None, :] > keys[:, :, None]
     above = _sum_few(tf.where(beats, mass[:, None, :], 0.0))
-    is_kept = (above < limit[:, None]) | (controls.top_p >= 1.0)[:, None]
-    is_kept &= keys >= lowest[:, None]
+    is_allowed = (above < limit[:, None]) | (controls.top_p >= 1.0)[:, None]
+    is_allowed &= keys >= lowest[:, None]
     # The top token is always kept: rounding can make the limit 0.
-    return is_found, tf.reduce_min(tf.where(is_kept, keys, keys[:, :1]), axis=-1)
+    return is_found, tf.reduce_min(tf.where(is_allowed, keys, keys[:, :1]), axis=-1)
 
 
 def _cut_by_bisection(keys: tf.Tensor, mass: tf.Tensor, controls: Controls) -> tf.Tensor:
@@ -365,9 +364,9 @@ def _inverse_cdf(weights: tf.Tensor, share: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     # Not by `cumsum`: a weight of 0 changes no bit of these sums, so its index is never returned.
     is_from = places[None, :] >= tf.range(weights.shape[1] + 1)[:, None]
     sums = _sum_few(tf.where(is_from, weights[:, None, :], 0.0))
-    share, behind = tf.minimum(share, sums[:, 0]), sums[:, 1:]
-    index = _sum_few(tf.cast(behind >= share[:, None], tf.int32))
-    return index, share - tf.gather(behind, index, batch_dims=1)
+    share, few_sums = tf.minimum(share, sums[:, 0]), sums[:, 1:]
+    index = _sum_few(tf.cast(few_sums >= share[:, None], tf.int32))
+    return index, share - tf.gather(few_sums, index, batch_dims=1)
 
 
 def noise(seed: tf.Tensor, step: tf.Tensor, size: int) -> tf.Tensor:

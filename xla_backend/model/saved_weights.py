@@ -1,8 +1,8 @@
 """`SavedWeights`: a model's weights on disk in their memory layout, mapped at the next start.
 
-Knows the file, its name and how it is checked. Must not know models, nor what an array means. A
-file has the arrays, at multiples of 64 bytes, then their names, places and sums as JSON. Processes
-share its memory, and the system can take it back and read it again.
+Knows the file, its name and how it is checked. A file has the arrays, at multiples of 64 bytes,
+then their names, places and sums as JSON. Processes share its memory, and the system can take it
+back and read it again.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def _pieces(arrays: Iterable[np.ndarray]) -> Iterator[bytearray]:
     for array in arrays:
         rest = array.reshape(-1).view(np.uint8).data
         while len(rest):
-            begun, rest = rest[: _LARGE_PAGE - len(piece)], rest[_LARGE_PAGE - len(piece) :]
-            piece += begun
+            filling, rest = rest[: _LARGE_PAGE - len(piece)], rest[_LARGE_PAGE - len(piece) :]
+            piece += filling
             if not len(rest):
                 piece += bytes(-len(piece) % ALIGNMENT)
             if len(piece) == _LARGE_PAGE:

@@ -1,7 +1,7 @@
 """`Selection`: the next token of each text, from logits, with its record.
 
-Knows a model's suppressed tokens and how greedy search and sampling choose. Must not know models,
-beams or loops. Axes: see `families.blocks`.
+Knows a model's suppressed tokens and how greedy search and sampling choose. Axes: see
+`families.blocks`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, first_line
-from xla_backend.compilation.startup import keep_freed_memory
+from xla_backend.compilation.startup import retain_freed_memory
 from xla_backend.engine.importing import import_engine
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
@@ -421,7 +421,7 @@ def _listen_and_end(engine: EngineProcess, channel: Channel) -> None:
 def main() -> None:
     """Runs the engine for the parent at the other end of the channel."""
     channel, settings = connect()
-    keep_freed_memory()
+    retain_freed_memory()
     log = logging.getLogger("xla_backend")
     log.setLevel(settings.log_level)
     log.addHandler(ChannelHandler(cast("Any", channel)))

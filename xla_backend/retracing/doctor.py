@@ -1,6 +1,6 @@
 """`diagnose`: finds in another process why the second of two calls made TensorFlow trace again.
 
-Knows the process and its environment. Must not import TensorFlow, nor know what is tried.
+Knows the process and its environment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Tries calls of a fresh `tf.function` and counts the traces and compilations of each.
 
-Knows TensorFlow's count of traces, and the files that XLA writes for each compilation. Must not
-know who asks.
+Knows TensorFlow's count of traces, and the files that XLA writes for each compilation.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def find(question: Question, dumps: Path, registry: Registry) -> Findings:
     Args:
         question: the calls.
         dumps: the folder in which XLA writes a file for each compiled module.
-        registry: has the model whose `generate` may be asked about.
+        registry: has the model whose `generate` may be traced.
 
     Raises:
         InvalidRequest: the file cannot be read, or does not define what it must.
@@ -91,13 +90,13 @@ def _attempt(function: Any, values: Values, dumps: Path) -> Attempt:
     try:
         tf.nest.map_structure(lambda x: x.numpy(), function(**values))
     except Exception as error:
-        problem = _said(error)
+        problem = _message_of(error)
     seconds = time.perf_counter() - start
     traced = function.experimental_get_tracing_count() > traces
     return Attempt(traced, _compiled(dumps) > modules, seconds, problem)
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """An error in one line: TensorFlow's text begins with the location."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     sentence = lines[-1] if lines and lines[0] == "in user code:" else first_line(error)
@@ -142,7 +141,7 @@ def _of_file(path: Path) -> tuple[Callable[..., Any], Values, Values]:
     try:
         exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
     except Exception as error:
-        raise InvalidRequest(f"{path} cannot be run: {_said(error)}.") from error
+        raise InvalidRequest(f"{path} cannot be run: {_message_of(error)}.") from error
     function, calls = names.get("function"), names.get("calls")
     function = getattr(function, "python_function", function)
     try:

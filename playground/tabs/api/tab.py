@@ -86,7 +86,7 @@ def _snippets(code: CodeRequest) -> h.Node:
 
 @rendered
 def _addresses() -> h.Node:
-    said = [(h.code[f"/v1/{path}"], what) for path, what in _PATHS.items()]
+    rows = [(h.code[f"/v1/{path}"], what) for path, what in _PATHS.items()]
     more = h.p(".caption")[
         "Every address with its fields: ",
         h.a(href="v1/docs", target="_blank")["/v1/docs"],
@@ -96,7 +96,7 @@ def _addresses() -> h.Node:
         h.a(href="health", target="_blank")["/health"],
         ".",
     ]
-    return sheet(("Address", "For"), said), more
+    return sheet(("Address", "For"), rows), more
 
 
 @rendered

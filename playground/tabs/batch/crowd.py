@@ -91,11 +91,11 @@ class Crowd(RunsTogether):
     ) -> None:
         """Sends nothing yet; each prompt is given as it was typed and as it is sent."""
         runs = [
-            (said, TextRun(model, prompt, options, cache_salt=secrets.token_hex(16)))
-            for said, prompt in prompts
+            (typed, TextRun(model, prompt, options, cache_salt=secrets.token_hex(16)))
+            for typed, prompt in prompts
         ]
-        super().__init__([Member(run, said) for said, run in runs], apart_s)
-        self.asked = model, tuple(prompts), options
+        super().__init__([Member(run, typed) for typed, run in runs], apart_s)
+        self.request = model, tuple(prompts), options
         self.compared: tuple[Crowd, ...] = (self,)
 
     def summary(self) -> Summary | None:
@@ -104,9 +104,9 @@ class Crowd(RunsTogether):
         return summary(results) if len(results) == len(self.members) else None
 
 
-def beside(crowd: Crowd, earlier: Sequence[Crowd]) -> tuple[Crowd, ...]:
+def comparable(crowd: Crowd, earlier: Sequence[Crowd]) -> tuple[Crowd, ...]:
     """A crowd and that of the earlier ones which compares with it; one at a time is the last."""
-    alike = [other for other in earlier if other.asked == crowd.asked]
+    alike = [other for other in earlier if other.request == crowd.request]
     others = [other for other in alike if (other.apart_s is None) != (crowd.apart_s is None)]
     return tuple(sorted([crowd, *others], key=lambda each: each.apart_s is None))
 
@@ -146,7 +146,7 @@ def crowd(
     options = GenerationOptions(max_new_tokens=new_tokens)
     found, _ = prompts_in(text)
     rows = checked(page, model, found[:number], options, False).rows
-    prompts = [(row.prompt.prompt, row.asked) for row in islice(cycle(rows), number)]
+    prompts = [(row.prompt.prompt, row.sent) for row in islice(cycle(rows), number)]
     return Crowd(model, prompts, options, apart_s)
 
 

@@ -9,7 +9,7 @@ import gradio as gr
 from playground.context.page_context import PageContext
 from playground.context.run_events import RunEvents
 from playground.tabs.batch import crowd_report
-from playground.tabs.batch.crowd import MAX_APART_MS, Crowd, beside, crowd, most_visitors
+from playground.tabs.batch.crowd import MAX_APART_MS, Crowd, comparable, crowd, most_visitors
 from playground.ui import components as ui
 from playground.ui.option_controls import slider_end
 
@@ -60,7 +60,7 @@ class CrowdCard:
             shown=self._run_shown,
             ends=[],
             ended=lambda run, ending: {},
-            place=self._page.beside_others,
+            place=self._page.shared,
         )
         for button, inputs in ((self.together, [*request, self.apart]), (self.alone, request)):
             events.connect(button.click, self._run_of, inputs, [self.crowds])
@@ -77,7 +77,7 @@ class CrowdCard:
     ) -> tuple[Crowd, ui.Updates]:
         """A crowd; that of the other kind stays beside it if it asked the same."""
         run = crowd(self._page, model, prompts, visitors, new_tokens, apart_ms)
-        run.compared = beside(run, crowds)
+        run.compared = comparable(run, crowds)
         return run, {self.crowds: run.compared}
 
     def _run_shown(self, run: Crowd) -> ui.Updates:

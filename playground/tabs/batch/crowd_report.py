@@ -59,7 +59,7 @@ def _figures(crowds: Sequence[Crowd]) -> h.Node:
     known = [(crowd, figures) for crowd in crowds if (figures := crowd.summary())]
     if not known:
         return None
-    said: list[h.Node] = []
+    sentence: list[h.Node] = []
     if len(known) == 2:
         (_, together), (_, alone) = known
         ratio = quantities.as_shown(alone.elapsed_s) / quantities.as_shown(together.elapsed_s)
@@ -68,21 +68,21 @@ def _figures(crowds: Sequence[Crowd]) -> h.Node:
             f"instead of {quantities.seconds(together.elapsed_s)}, where the last visitor came "
             f"after {quantities.seconds(together.arriving_s)}"
         )
-        said.append(faster(f"{quantities.times(ratio)} as long", than))
+        sentence.append(faster(f"{quantities.times(ratio)} as long", than))
     once_s = max(figures.once_s for _, figures in known)
     if once_s > _MIN_ONCE_S:
         text = (
             f"Up to {quantities.seconds(once_s)} of loading and compiling fell into a run and "
             "slowed it down; TTFT leaves out loading. Run it again for figures without that."
         )
-        said.append(remarks(text))
+        sentence.append(remarks(text))
     if known[-1][0].apart_s is None:
         text = (
             "One at a time, TTFT has no waiting for others in it: each request is sent when the "
             "one before has ended."
         )
-        said.append(remarks(text))
-    return said, sheet(_HEADINGS, [_row(crowd, figures) for crowd, figures in known])
+        sentence.append(remarks(text))
+    return sentence, sheet(_HEADINGS, [_row(crowd, figures) for crowd, figures in known])
 
 
 def _row(crowd: Crowd, figures: Summary) -> tuple[str, ...]:
@@ -148,15 +148,15 @@ def _bar(
     ]
     result = visitor.whole
     ttft = quantities.seconds_or_dash(result.ttft_s) if result else ""
-    said = f"Visitor {number}"
+    sentence = f"Visitor {number}"
     if result:
-        said += (
+        sentence += (
             f": joined after {quantities.seconds(spans[0].started - start)}, TTFT {ttft}, "
             f"{quantities.count(result.new_tokens, 'token')}, left after "
             f"{quantities.seconds(_end(spans[-1]) - start)}"
         )
-    return h.div(".crowd-row", title=visitor.said + visitor.run.text)[
-        h.span[number], h.span(".crowd-track", role="img", aria_label=said)[parts], h.b[ttft]
+    return h.div(".crowd-row", title=visitor.typed + visitor.run.text)[
+        h.span[number], h.span(".crowd-track", role="img", aria_label=sentence)[parts], h.b[ttft]
     ]
 
 

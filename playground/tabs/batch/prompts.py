@@ -99,10 +99,10 @@ def _encoding(content: bytes) -> str:
 def _delimiter(text: str) -> str:
     """The separator of a CSV text; empty if the text is not CSV."""
     head = text.lstrip("\r\n")[:MAX_HEADING]
-    if told := _SEPARATOR.match(head):
-        head = head[told.end() :].lstrip("\r\n")
+    if named := _SEPARATOR.match(head):
+        head = head[named.end() :].lstrip("\r\n")
     head = re.split(r"[\r\n]", head, maxsplit=1)[0]
-    for delimiter in (told[1],) if told else (",", ";", "\t", "|"):
+    for delimiter in (named[1],) if named else (",", ";", "\t", "|"):
         if COLUMN in _names(next(csv.reader([head], delimiter=delimiter), [])):
             return delimiter
     return ""

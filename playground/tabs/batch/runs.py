@@ -39,7 +39,7 @@ class BatchRow:
     """A prompt of a batch and its result so far."""
 
     prompt: BatchPrompt
-    asked: Prompt  # what the model is asked; messages where it is an instruct model
+    sent: Prompt  # what the model is asked; messages where it is an instruct model
     text: str = ""  # the text so far
     result: GenerationResult | None = None  # the answer; None until it is there
     spans: tuple[Span, ...] = ()  # what the page did meanwhile
@@ -114,7 +114,7 @@ class Batch:
         """Starts the next prompt's queue time."""
         row = self.current
         if row is not None and not self.stopped:
-            self._run = TextRun(self.model, row.asked, self.options, self.exact_key)
+            self._run = TextRun(self.model, row.sent, self.options, self.exact_key)
 
     def to_json(self) -> str:
         """The finished results for a file: an object for each prompt, as `/generate` returns it."""
@@ -156,9 +156,9 @@ def checked(
     rows = [BatchRow(prompt, page.prompt(model, prompt.prompt)) for prompt in prompts]
     for row in rows:
         try:
-            page.check_request(model, row.asked)
+            page.check_request(model, row.sent)
             mode = page_mode(options)
-            page.backend.predict(model, row.asked, options, mode=mode, exact_key=exact_key)
+            page.backend.predict(model, row.sent, options, mode=mode, exact_key=exact_key)
         except InvalidRequest as error:
             raise InvalidRequest(f"Line {row.prompt.line}: {error}") from error
         except ModelUnavailable:

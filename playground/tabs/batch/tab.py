@@ -101,7 +101,7 @@ class BatchTab:
             [self.turn, self.batch],
             [self.report, self.files, self.turn, self.run, self.stop, self._page.status],
             **ui.FOLLOWING,
-            **self._page.beside_others,
+            **self._page.shared,
         )
         ui.stop_by(self.stop, lambda batch: batch and batch.stop(), None, self.batch)
 

@@ -54,14 +54,14 @@ class Figures:
         return cls(**own, **{name: getattr(result, name) for name in same})
 
 
-def name_for(said: str) -> str:
+def name_for(text: str) -> str:
     """A name made of the beginning of a text's first line."""
-    line = next(iter(said.split("\n")), "").strip() if (said := said.strip()) else ""
+    line = next(iter(text.split("\n")), "").strip() if (text := text.strip()) else ""
     return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1].rstrip() + "…"
 
 
 # A NUL that a model wrote stays: else its next turn would begin with other tokens.
-_Answer = Annotated[str, BeforeValidator(lambda said: "\0".join(map(clean, said.split("\0"))))]
+_Answer = Annotated[str, BeforeValidator(lambda text: "\0".join(map(clean, text.split("\0"))))]
 
 
 @dataclass(frozen=True)
@@ -165,12 +165,12 @@ class Conversation:
 _CONVERSATION = TypeAdapter(Conversation)
 
 
-def readable(kept: object) -> Conversation | None:
+def readable(stored: object) -> Conversation | None:
     """What `to_json` has written; None for anything else."""
-    if not isinstance(kept, str) or len(kept) > 2 * MAX_JSON_CHARACTERS:
+    if not isinstance(stored, str) or len(stored) > 2 * MAX_JSON_CHARACTERS:
         return None
     try:
-        return checked(json.loads(kept))
+        return checked(json.loads(stored))
     except (ValueError, RecursionError):
         return None
 

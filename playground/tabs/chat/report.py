@@ -21,7 +21,7 @@ from xla_backend import CacheOutcome, Prediction
 
 _MADE = (CacheOutcome.MISS, CacheOutcome.DISK)
 _NAMED = 3
-_TOLD_BARS = 12
+_LABELLED_BARS = 12
 """From more turns on, only the last bar has its number beside it."""
 LIST_SCRIPT = """
 element.addEventListener("click", (event) => {
@@ -45,7 +45,7 @@ def messages(conversation: Conversation, shown: Sequence[Message] = ()) -> list[
     lines = [
         message
         for turn in conversation.turns
-        for message in (_question(turn.question), _said(_answer(turn)))
+        for message in (_question(turn.question), _message(_answer(turn)))
     ]
     return [*lines, *shown]
 
@@ -56,7 +56,7 @@ def waiting(
     """A question whose answer has not begun; `ahead` as many requests come first."""
     now = queued(ahead) if ahead else phase("Sent")
     line = h.p(".chat-line.busy")[now, " · ", _prediction(prediction), clock(clicked_s)]
-    return [_question(question), _said(line)]
+    return [_question(question), _message(line)]
 
 
 def _prediction(prediction: Prediction | None) -> h.Node:
@@ -68,7 +68,7 @@ def _prediction(prediction: Prediction | None) -> h.Node:
 
 def writing(question: str, text: str) -> list[Message]:
     """A question whose answer is being written."""
-    return [_question(question), _said([_text(text), caret(True)])]
+    return [_question(question), _message([_text(text), caret(True)])]
 
 
 @rendered
@@ -77,7 +77,7 @@ def line(figures: Figures) -> h.Node:
     ttft = f"TTFT {quantities.seconds_or_dash(figures.ttft_s)}"
     if _has_waited(figures):
         ttft += f", of which waiting {quantities.seconds(figures.waited_s)}"
-    said = [
+    pieces = [
         ttft,
         f"TPOT {quantities.seconds_or_dash(figures.tpot_s)}",
         *([] if figures.finish == "length" else [quantities.count(figures.new_tokens, "token")]),
@@ -87,13 +87,13 @@ def line(figures: Figures) -> h.Node:
         else f"without reuse: {quantities.count(figures.prompt_tokens, 'prompt token')}",
     ]
     if figures.left_out:
-        said.append(f"the oldest {quantities.count(figures.left_out, 'turn')} not read")
+        pieces.append(f"the oldest {quantities.count(figures.left_out, 'turn')} not read")
     if figures.rounded_bits is not None:
-        said.append(f"weights rounded to {figures.rounded_bits} bits")
-    said.append(ended_by(figures.finish, figures.new_tokens))
+        pieces.append(f"weights rounded to {figures.rounded_bits} bits")
+    pieces.append(ended_by(figures.finish, figures.new_tokens))
     if figures.reuses:
-        said.append(ONE_SHAPE)
-    return badge(figures.cache), " ", " · ".join(said)
+        pieces.append(ONE_SHAPE)
+    return badge(figures.cache), " ", " · ".join(pieces)
 
 
 @rendered
@@ -117,7 +117,7 @@ def strip(turns: Sequence[Turn]) -> h.Node:
     ]
     scale = max(ran or times.values())
     bars = [
-        _bar(number, figures, times[number] / scale, len(measured) <= _TOLD_BARS)
+        _bar(number, figures, times[number] / scale, len(measured) <= _LABELLED_BARS)
         for number, figures in measured
     ]
     spoken = ", ".join(
@@ -144,10 +144,10 @@ def context_bar(turns: Sequence[Turn], context: int | None) -> h.Node:
         ("computed", used - last.cached_tokens, "phase-decode"),
         ("room", max(0, context - used), "context-room"),
     ]
-    said = f"Context: {used:,} of {context:,} tokens"
+    pieces = f"Context: {used:,} of {context:,} tokens"
     return h.figure(".chat-context")[
-        h.figcaption[said],
-        h.div(".bar", role="img", aria_label=said)[
+        h.figcaption[pieces],
+        h.div(".bar", role="img", aria_label=pieces)[
             (part(style, number / context) for _, number, style in parts if number)
         ],
         legend((style, name, f"{number:,}") for name, number, style in parts),
@@ -226,7 +226,7 @@ def _html(shown: h.Node) -> h.Node:
     return shown
 
 
-def _said(shown: h.Node) -> Message:
+def _message(shown: h.Node) -> Message:
     # Gradio's own Markdown would fetch pictures and follow links.
     part = {"component": "html", "value": _html(shown), "constructor_args": {}, "props": {}}
     return {"role": "assistant", "content": {"type": "component", **part}}
@@ -248,8 +248,8 @@ def _has_waited(figures: Figures) -> bool:
     return has_waited(figures.waited_s, figures.ttft_s or 0.0)
 
 
-def _text(said: str) -> h.Element:
-    return h.div(".chat-answer.markdown", dir="auto", data_text=said)[answer(said)]
+def _text(pieces: str) -> h.Element:
+    return h.div(".chat-answer.markdown", dir="auto", data_text=pieces)[answer(pieces)]
 
 
 def _bar(number: int, figures: Figures, share: float, is_labelled: bool) -> h.Element:

@@ -27,7 +27,7 @@ from playground.tabs.chat.conversation import (
 )
 from playground.tabs.chat.reading import fitted
 from playground.tabs.chat.runs import ChatRun
-from playground.tabs.chat.shelf import BUSY, Shelf
+from playground.tabs.chat.stored_conversations import BUSY, StoredConversations
 from playground.tabs.generate.examples import defaults_for
 from playground.ui import components as ui
 from playground.ui.markup import clean, nothing
@@ -74,8 +74,8 @@ class ChatTab:
         models = [model for model in page.models() if model.is_instruct]
         self.to_playground: gr.Button | None = None
         if not models:
-            said = "This page offers no model with a chat template."
-            ui.html(h.div(".card")[nothing(said)])
+            linked_settings = "This page offers no model with a chat template."
+            ui.html(h.div(".card")[nothing(linked_settings)])
             return
         with gr.Row(elem_classes="columns chat-columns"):
             with gr.Column(elem_classes="card area-result"):
@@ -83,7 +83,7 @@ class ChatTab:
             with gr.Column(elem_classes="card area-request"):
                 self._build_settings(models)
             with gr.Column(elem_classes="card area-options"):
-                self.shelf = Shelf(page)
+                self.conversations = StoredConversations(page)
         self._salt = gr.Textbox(visible=False)
         self.controls.connect()
         self._connect_request()
@@ -178,7 +178,7 @@ class ChatTab:
         self._request = request
         self.to_playground.click(
             self._fill_in,
-            {self.shelf.opened, self.text, self.model, self.system, *self.controls.inputs},
+            {self.conversations.opened, self.text, self.model, self.system, *self.controls.inputs},
             request.outputs,
             **ui.QUIET,
         ).then(None, None, None, js="() => turnTo('playground')", **ui.QUIET)
@@ -193,35 +193,35 @@ class ChatTab:
         gr.on(
             [self._page.in_sight["chat"].click, *changes],
             self._follow,
-            {self.followed, self.shelf.opened, self._salt, self.text, *self._settings},
+            {self.followed, self.conversations.opened, self._salt, self.text, *self._settings},
             [self.followed, self.prediction, self.model, self.suggestion],
             **ui.LATEST,
         )
         shown = [
-            *(self.shelf.opened, self.shelf.name, self.chatbot, self.strip),
+            *(self.conversations.opened, self.conversations.name, self.chatbot, self.strip),
             *(self.model, self.system, *self.controls.inputs),
         ]
-        self.shelf.connect(self._show, self._set, shown)
-        kept, draft, *cut = (gr.Textbox(visible=False) for _ in range(4))
+        self.conversations.connect(self._show, self._set, shown)
+        stored, draft, *cut = (gr.Textbox(visible=False) for _ in range(4))
         restored = self._page.load(
             self._restore,
-            [kept, draft, gr.Checkbox(visible=False), self._salt, *cut],
+            [stored, draft, gr.Checkbox(visible=False), self._salt, *cut],
             [*shown, self.text, self.controls.hold, self.link_notice, self._salt],
             js="chatBefore",
             **ui.QUIET,
         )
-        self.shelf.keep_after(restored)
+        self.conversations.store_after(restored)
         self.copy_link.click(
             None,
-            [self.shelf.opened, self.text, self.model, self.system, *self.controls.inputs],
+            [self.conversations.opened, self.text, self.model, self.system, *self.controls.inputs],
             self.link_notice,
             js=_COPY_LINK,
             **ui.QUIET,
         )
 
     def _connect_runs(self) -> None:
-        asked = [self.text, self.shelf.opened, self._salt, *self._settings]
-        request = sorted(asked, key=lambda each: each._id)
+        make = [self.text, self.conversations.opened, self._salt, *self._settings]
+        request = sorted(make, key=lambda each: each._id)
         places = [request.index(each) for each in (self.text, self._salt)]
         self._runs = RunEvents[ChatRun](
             self._page,
@@ -231,53 +231,59 @@ class ChatTab:
             shows=[self.chatbot],
             shown=self._run_shown,
             ends=[
-                *(self.shelf.opened, self.shelf.name, self.text, self.strip),
+                *(self.conversations.opened, self.conversations.name, self.text, self.strip),
                 self._page.runs_of_visitor,
             ],
             ended=self._run_ended,
-            state=[self.shelf.opened, self.text, self._page.runs_of_visitor],
-            place=self._page.beside_others,
+            state=[self.conversations.opened, self.text, self._page.runs_of_visitor],
+            place=self._page.shared,
         )
-        begun = [*self._runs.begins, self.text, self.controls.seed, self.link_notice]
+        entering = [*self._runs.outputs, self.text, self.controls.seed, self.link_notice]
         sent = gr.on(
             [self.send.click, self.text.submit],
             self._send,
             {*request},
-            begun,
+            entering,
             js=f"(...values) => sending(values, {places})",
             **ui.QUIET,
         )
         for event in (
             sent,
-            self.chatbot.retry(self._retry, {*request}, begun, **ui.QUIET),
-            self.chatbot.edit(self._edit, {*request}, begun, **ui.QUIET),
+            self.chatbot.retry(self._retry, {*request}, entering, **ui.QUIET),
+            self.chatbot.edit(self._edit, {*request}, entering, **ui.QUIET),
         ):
-            self.shelf.keep_after(self._runs.follow(event))
+            self.conversations.store_after(self._runs.follow(event))
         self._runs.connect_stop()
         undone = self.chatbot.undo(
             self._undo,
-            [self.shelf.opened, self.text],
+            [self.conversations.opened, self.text],
             [
-                *(self.shelf.opened, self.shelf.name, self.chatbot, self.strip),
+                *(self.conversations.opened, self.conversations.name, self.chatbot, self.strip),
                 *(self.text, self.notice),
             ],
             **ui.QUIET,
         )
         answered = self._is_edited.click(
             self._edit_answer,
-            [self._edited, self.shelf.opened],
-            [self.shelf.opened, self.shelf.name, self.chatbot, self.strip, self.notice],
+            [self._edited, self.conversations.opened],
+            [
+                self.conversations.opened,
+                self.conversations.name,
+                self.chatbot,
+                self.strip,
+                self.notice,
+            ],
             js="(_, opened) => [editedAnswer(), opened]",
             **ui.QUIET,
         )
         for event in (undone, answered):
-            self.shelf.keep_after(event)
+            self.conversations.store_after(event)
 
     def _show(self, conversation: Conversation) -> ui.Updates:
         model = self._page.info(conversation.model)
         return {
-            self.shelf.opened: conversation.to_json(),
-            self.shelf.name: conversation.name,
+            self.conversations.opened: conversation.to_json(),
+            self.conversations.name: conversation.name,
             self.chatbot: report.messages(conversation),
             self.strip: report.strip(conversation.turns)
             + report.context_bar(conversation.turns, model.context_length if model else None),
@@ -294,11 +300,11 @@ class ChatTab:
 
     def _restore(
         self,
-        kept: str,
+        stored: str,
         draft: str,
         is_reload: bool,
         salt: str,
-        asked: str,
+        make: str,
         cut: str,
         request: gr.Request,
     ) -> ui.Updates:
@@ -312,23 +318,23 @@ class ChatTab:
         link = read(query if is_linked else {}, models, self.controls.ranges)
         updates: ui.Updates = {self.link_notice: ui.notice(link.problem("link")), self._salt: salt}
         if not link.is_empty:
-            said = link.settings
-            model = said.get("model", models[0].name)
+            linked_settings = link.settings
+            model = linked_settings.get("model", models[0].name)
             options = self._defaults(model).replace(**link.options)
-            linked = Conversation(model, said.get("system", ""), options)
+            linked = Conversation(model, linked_settings.get("system", ""), options)
             return {
                 **updates,
                 **self._show(linked),
                 **self._set(linked),
-                self.text: said.get("prompt", ""),
+                self.text: linked_settings.get("prompt", ""),
                 self.controls.hold: "seed" in link.options,
             }
         # Each window begins one of its own, under an id of its own.
-        found = readable(kept)
+        found = readable(stored)
         shown = self._set(found) if found else {}
         opened = found or Conversation(models[0].name)
-        if asked and cut:
-            opened = opened.after(Turn(clean(asked), clean(cut)), opened.left_out)
+        if make and cut:
+            opened = opened.after(Turn(clean(make), clean(cut)), opened.left_out)
         shown |= self._show(opened)
         return {**updates, **shown, self.text: draft or gr.skip()}
 
@@ -369,11 +375,11 @@ class ChatTab:
         return dict(zip(self.controls.inputs, own, strict=True))
 
     def _fill_in(self, values: dict[Any, Any]) -> ui.Updates:
-        conversation = readable(values[self.shelf.opened])
-        asked = [turn.question for turn in conversation.turns] if conversation else []
+        conversation = readable(values[self.conversations.opened])
+        make = [turn.question for turn in conversation.turns] if conversation else []
         settings = {"model": values[self.model], "system": values[self.system] or ""}
-        if said := values[self.text] or "".join(asked[-1:]):
-            settings["prompt"] = said
+        if linked_settings := values[self.text] or "".join(make[-1:]):
+            settings["prompt"] = linked_settings
         updates = self._request.filled_in(Draft(settings).whole(), GenerationOptions())
         theirs = zip(self._request.controls.inputs, self.controls.inputs, strict=True)
         return updates | {field: values[own] for field, own in theirs}
@@ -398,7 +404,7 @@ class ChatTab:
             InvalidRequest: an option is empty or out of range, or there is no room for a turn more.
         """
         options = with_seed(self._options(values), values[self.controls.hold])
-        model, opened = values[self.model], values[self.shelf.opened]
+        model, opened = values[self.model], values[self.conversations.opened]
         conversation = readable(opened) or Conversation(model)
         if len(conversation.turns) >= MAX_TURNS or len(opened) > MAX_JSON_CHARACTERS:
             raise InvalidRequest(
@@ -409,22 +415,22 @@ class ChatTab:
         return conversation.set_to(model, values[self.system] or "", options), salt
 
     def _send(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
-        def asked() -> tuple[ChatRun, ui.Updates]:
+        def make() -> tuple[ChatRun, ui.Updates]:
             before, salt = self._before(values)
             run, updates = self._run_of(before, values[self.text], salt)
             return run, {**updates, self.text: ""}
 
-        return self._runs.begin(request, asked)
+        return self._runs.begin(request, make)
 
     def _retry(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
-        def asked() -> tuple[ChatRun, ui.Updates]:
+        def make() -> tuple[ChatRun, ui.Updates]:
             last, salt = self._before(values)
             if not last.turns:
                 raise InvalidRequest("There is no answer to ask for again.")
             before = last.before(len(last.turns) - 1)
             return self._run_of(before, last.turns[-1].question, salt)
 
-        return self._runs.begin(request, asked)
+        return self._runs.begin(request, make)
 
     def _edit(self, event: gr.EditData, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         """Asks another question in a turn's place. Where turns followed, they stay: the
@@ -432,7 +438,7 @@ class ChatTab:
         question = report.as_written(str(event.value))
         place = event.index[0] if isinstance(event.index, list | tuple) else event.index
 
-        def asked() -> tuple[ChatRun, ui.Updates]:
+        def make() -> tuple[ChatRun, ui.Updates]:
             last, salt = self._before(values)
             turn = int(place) // 2
             before = last.before(turn)
@@ -440,9 +446,9 @@ class ChatTab:
                 before = before.branch()
             return self._run_of(before, question, salt)
 
-        updates = self._runs.begin(request, asked)
+        updates = self._runs.begin(request, make)
         if self.chatbot not in updates:  # refused
-            shown = readable(values[self.shelf.opened])
+            shown = readable(values[self.conversations.opened])
             updates[self.chatbot] = report.messages(shown) if shown else gr.skip()
             updates[self.text] = values[self.text] or question
         return updates

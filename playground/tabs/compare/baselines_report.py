@@ -107,10 +107,10 @@ def baselines_report(
     results = comparison.results if comparison else {}
     failures = comparison.failures if comparison else {}
     # No line break between a number and its unit: these are the page's largest letters.
-    said = re.sub(r"(?<=\d) (?=m?s\b)", "\N{NO-BREAK SPACE}", claim(comparison))
+    sentence = re.sub(r"(?<=\d) (?=m?s\b)", "\N{NO-BREAK SPACE}", claim(comparison))
     is_busy = progress is not None
     return h.section(class_=["baselines", is_busy and "busy"], aria_label="Methods compared")[
-        difference.headline(said, remark),
+        difference.headline(sentence, remark),
         _first_calls(results, failures, progress, comparison is not None),
         _later_calls(results, progress, comparison),
         _agreement(comparison),
@@ -121,7 +121,7 @@ def _first_calls(
     results: Mapping[Baseline, BaselineResult],
     failures: Mapping[Baseline, str],
     progress: BaselineProgress | None,
-    is_asked: bool,
+    is_chosen: bool,
 ) -> h.Element:
     scale_s = max((result.first_s for result in results.values()), default=1.0)
     rows = []
@@ -132,7 +132,7 @@ def _first_calls(
         elif way in failures:
             rows.append(_waiting_row(label, failures[way], "failed"))
         else:
-            rows.append(_waiting_row(label, _state(way, progress, is_asked)))
+            rows.append(_waiting_row(label, _state(way, progress, is_chosen)))
     phases = (("trace", "trace"), ("compile", "compile"), ("decode", "run"))
     return h.figure[
         h.figcaption["First call of a fresh process"],
@@ -187,9 +187,9 @@ def _waiting_row(label: h.Node, state: str, kind: str = "waits") -> h.Element:
     return h.div(f".baseline.{kind}")[h.span(".baseline-name")[label], what]
 
 
-def _state(way: Baseline, progress: BaselineProgress | None, is_asked: bool) -> str:
+def _state(way: Baseline, progress: BaselineProgress | None, is_chosen: bool) -> str:
     if progress is None or progress.baseline is not way:
-        return "waits" if is_asked and progress is not None else ""
+        return "waits" if is_chosen and progress is not None else ""
     stage = STAGES.get(progress.stage, "later calls")
     return f"{stage} · {quantities.elapsed(progress.baseline_s)}"
 
@@ -201,20 +201,20 @@ def _agreement(comparison: BaselineComparison | None) -> h.Element:
     for result in results.values():
         texts.setdefault(result.tokens, []).append(result)
     number = quantities.count(len(next(iter(texts), ())), "token")
-    said: h.Node
+    sentence: h.Node
     if len(results) < 2:
-        said, kind = "The texts are compared token for token.", "none"
+        sentence, kind = "The texts are compared token for token.", "none"
         if results:
-            said = f"One method has written {number}."
+            sentence = f"One method has written {number}."
     elif len(texts) == 1:
         ways = quantities.count(len(results), "method")
-        said, kind = [h.strong["Identical output:"], f" {ways}, the same {number}."], "same"
+        sentence, kind = [h.strong["Identical output:"], f" {ways}, the same {number}."], "same"
     else:
         place = _agreed([*texts]) + 1
-        said = h.strong["The texts differ"], f" from new token {place} on."
+        sentence = h.strong["The texts differ"], f" from new token {place} on."
         kind = "different"
     shown = [_text(same, texts) for same in texts.values()]
-    return h.div(f".agreement.{kind}")[h.p[said], h.div(".agreement-text")[shown]]
+    return h.div(f".agreement.{kind}")[h.p[sentence], h.div(".agreement-text")[shown]]
 
 
 def _text(

@@ -51,8 +51,9 @@ def spread_bar(spread: Spread, scale_s: float, style: str = "") -> h.Node:
     )
 
 
-def headline(said: str, remark: str) -> h.Element:
+def headline(sentence: str, remark: str) -> h.Element:
     """The head of a report: the result in large letters, or, until there is one, a remark."""
     return h.div(".claim")[
-        h.p(".claim-said", role="status")[said or remark], h.p(".claim-more")[said and remark]
+        h.p(".claim-said", role="status")[sentence or remark],
+        h.p(".claim-more")[sentence and remark],
     ]

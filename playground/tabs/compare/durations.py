@@ -80,7 +80,7 @@ class Durations:
     def __init__(self) -> None:
         self._ratios: dict[tuple[str, Baseline], _Way] = {}  # measured over stated
 
-    def keep(self, comparison: BaselineComparison, size: ModelSize) -> None:
+    def record(self, comparison: BaselineComparison, size: ModelSize) -> None:
         """Records what the methods of a comparison took."""
         for way, result in comparison.results.items():
             before = stated(way, size, comparison.options)
@@ -158,9 +158,9 @@ class Durations:
     def _way(
         self, way: Baseline, size: ModelSize, options: GenerationOptions, slowness: float
     ) -> _Way:
-        said = stated(way, size, options)
+        measured_s = stated(way, size, options)
         ratio = self._ratios.get((size.model, way), _Way(slowness, slowness))
-        return _Way(said.once_s * ratio.once_s, said.call_s * ratio.call_s)
+        return _Way(measured_s.once_s * ratio.once_s, measured_s.call_s * ratio.call_s)
 
 
 def at_most(expected_s: float) -> float:

@@ -74,7 +74,7 @@ class BaselinesRun(ComparisonRun):
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served in any way.
         """
-        yield from self.beside_idle_engine(backend, self._compare())
+        yield from self.on_idle_engine(backend, self._compare())
 
     def _compare(self) -> Iterator[None]:
         try:

@@ -35,12 +35,12 @@ def shapes_report(
         )
         for at, (bucket, row) in enumerate(zip(buckets, pool, strict=True))
     ]
-    said = ""
+    sentence = ""
     if is_over:
-        said = " ".join(filter(None, [_made("Buckets", buckets), _made("One shape", pool)]))
+        sentence = " ".join(filter(None, [_made("Buckets", buckets), _made("One shape", pool)]))
     more = " ".join(filter(None, [_difference(buckets, pool), remark])) if is_over else remark
     return h.section(class_=["variants", not is_over and "busy"], aria_label="Shapes compared")[
-        headline(said, more),
+        headline(sentence, more),
         sheet(_HEADINGS, lines, "sheet shape-lengths"),
         remarks(
             "In a bucket a prompt is padded to the next size, which XLA compiles when it is first "
@@ -94,11 +94,13 @@ def _difference(buckets: Sequence[VariantRow], pool: Sequence[VariantRow]) -> st
     one, other = _rounds(buckets), _rounds(pool)
     if one is None or other is None:
         return ""
-    said = (
+    sentence = (
         f"Later, all lengths together: {quantities.seconds(one.median_s)} in buckets, "
         f"{quantities.seconds(other.median_s)} in one shape"
     )
-    return f"{said}." if how_many_times(one, other) else f"{said}: no difference within noise."
+    return (
+        f"{sentence}." if how_many_times(one, other) else f"{sentence}: no difference within noise."
+    )
 
 
 def _rounds(rows: Iterable[VariantRow]) -> Spread | None:

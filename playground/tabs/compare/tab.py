@@ -197,17 +197,17 @@ class CompareTab:
         """How long it will take, and whether the overlay can be installed first."""
         kind = values[self.kind]
         if kind == SHAPES:
-            said = (
+            sentence = (
                 "The prompt is repeated to ten lengths. A bucket is compiled when a length first "
                 "falls into it; one shape serves all lengths."
             )
-            return str(remarks(said)), gr.update(visible=_HIDDEN)
+            return str(remarks(sentence)), gr.update(visible=_HIDDEN)
         if kind != WAYS:
-            said = (
+            sentence = (
                 "Each takes as long as its first call: seconds if it must be compiled, "
                 "milliseconds if it already is."
             )
-            return str(remarks(said)), gr.update(visible=_HIDDEN)
+            return str(remarks(sentence)), gr.update(visible=_HIDDEN)
         request = (values[self.max_new_tokens], values[self.num_beams], values[self.cached_calls])
         return self._estimate_ways(values[self.model], *request)
 
@@ -220,17 +220,17 @@ class CompareTab:
             size = self._size(model)
             seconds = self._durations.expected_s(size, options, int(calls), self._past(model))
         except (BackendError, TypeError, ValueError):  # The visitor may have typed anything.
-            said = "How long it takes is known once the model is downloaded."
-            return str(remarks(said)), install
+            sentence = "How long it takes is known once the model is downloaded."
+            return str(remarks(sentence)), install
         why = "judging by the size of the model"
         if self._durations.is_measured(model):
             why = "judging by the last comparison here"
         takes = h.strong[f"Takes {about(seconds)} to {about(at_most(seconds))}"]
-        said = (
+        sentence = (
             f", {why}. {len(Baseline)} fresh processes; other visitors wait meanwhile. Slow "
             "methods repeat less often."
         )
-        return str(remarks([takes, said])), install
+        return str(remarks([takes, sentence])), install
 
     def _size(self, model: str) -> ModelSize:
         """Of a model whose files are here.
@@ -319,7 +319,7 @@ class CompareTab:
         problem = ending.problem
         if isinstance(run, BaselinesRun):
             with contextlib.suppress(BackendError):
-                self._durations.keep(run.comparison, self._size(run.comparison.model))
+                self._durations.record(run.comparison, self._size(run.comparison.model))
             problem = problem or run.problem
         return {**self._shown_at_end(run, ending.stopped), self.notice: ui.notice(problem)}
 

@@ -43,7 +43,7 @@ def variants_report(
     ]
     is_busy = bool(rows) and not is_over
     return h.section(class_=["variants", is_busy and "busy"], aria_label="Variants compared")[
-        difference.headline(_said(rows) if is_over else "", remark),
+        difference.headline(_sentence(rows) if is_over else "", remark),
         h.div(".variant-cards")[cards or [_empty_card()] * 2],
         remarks(
             "First call is the call that made the function available, or found it: the badge says "
@@ -55,7 +55,7 @@ def variants_report(
     ]
 
 
-def _said(rows: Sequence[VariantRow]) -> str:
+def _sentence(rows: Sequence[VariantRow]) -> str:
     """The fastest and the slowest."""
     spreads = [(row.variant.label, row.spread) for row in rows if row.spread]
     ordered = sorted(spreads, key=lambda each: each[1].median_s)

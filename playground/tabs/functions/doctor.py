@@ -98,7 +98,7 @@ class RetraceDoctor:
             )
         self.notice = ui.html("", "doctor_notice")
         self.report = ui.html(doctor_report.empty(), "doctor_report")
-        self.asked = gr.State(None)
+        self.sent = gr.State(None)
         self._connect()
 
     def _build_call(
@@ -125,7 +125,7 @@ class RetraceDoctor:
         ui.empty_on_change(self.notice, changes)
         gr.on(
             [self._page.in_sight["functions"].click, *changes],
-            self._look,
+            self._show_code,
             question,
             self.code,
             **ui.QUIET,
@@ -137,13 +137,16 @@ class RetraceDoctor:
             **ui.QUIET,
         )
         self.run.click(
-            self._begin, question, [self.notice, self.report, self.run, self.asked], **ui.QUIET
+            self._begin,
+            question,
+            [self.notice, self.report, self.run, self.sent],
+            **ui.QUIET,
         ).then(
             self._try,
-            self.asked,
+            self.sent,
             [self.report, self.notice, self.run],
             **ui.FOLLOWING,
-            **ui.BESIDE_THE_ENGINE,
+            **ui.SEPARATE_PROCESS,
         )
 
     def _turn(self, function: str) -> dict[Any, Any]:
@@ -177,7 +180,7 @@ class RetraceDoctor:
         any_rows = values[self.any_rows] and function == WEIGHTED
         return Question(function, first, second, jit_compile, any_rows)
 
-    def _look(self, values: dict[Any, Any]) -> str:
+    def _show_code(self, values: dict[Any, Any]) -> str:
         """The two calls as code; nothing where they cannot be made, which pressing says."""
         try:
             question = self._question(values)
@@ -190,22 +193,22 @@ class RetraceDoctor:
         try:
             question = self._question(values)
         except BackendError as error:
-            return {self.notice: ui.notice(str(error)), self.asked: None}
+            return {self.notice: ui.notice(str(error)), self.sent: None}
         return {
             self.notice: "",
             self.report: doctor_report.working(question),
             self.run: gr.update(value="Trying", interactive=False),
-            self.asked: question,
+            self.sent: question,
         }
 
     def _try(self, question: Question | None) -> ui.Updates:
         if question is None:  # `_begin` found a mistake and reported it.
             return {self.report: gr.skip()}
-        said = ""
+        report_html = ""
         with reporting_errors() as ending:
-            said = doctor_report.report(diagnose(question))
+            report_html = doctor_report.report(diagnose(question))
         return {
-            self.report: said or doctor_report.empty(),
+            self.report: report_html or doctor_report.empty(),
             self.notice: ui.notice(ending.problem),
             self.run: gr.update(value="Try", interactive=True),
         }

@@ -134,8 +134,8 @@ def _alone(attempt: Attempt) -> h.Node:
     if attempt.problem:
         return f"Not possible alone: {attempt.problem}"
     made = [name for name in ("traced", "compiled") if getattr(attempt, name)]
-    said = f"{' and '.join(made).capitalize()} again" if made else "Used the existing function"
-    return said, h.br, h.small[quantities.fine_seconds(attempt.seconds)]
+    happened = f"{' and '.join(made).capitalize()} again" if made else "Used the existing function"
+    return happened, h.br, h.small[quantities.fine_seconds(attempt.seconds)]
 
 
 def _flags() -> h.Node:

@@ -36,17 +36,17 @@ _ALIKE = 0.05
 _HEADINGS = ("Function", "Shape", "Batches that ran", "tf.function", "jit_compile=True")
 
 
-def outcome(request: FunctionRequest, kept: Sequence[StoredKey]) -> CacheOutcome:
+def outcome(request: FunctionRequest, shapes: Sequence[StoredKey]) -> CacheOutcome:
     """The predicted cache outcome of the two compiled ways."""
-    there = {(shape.function, shape.rows) for shape in kept}
+    there = {(shape.function, shape.rows) for shape in shapes}
     is_there = (request.function, request.rows) in there
     return CacheOutcome.HIT if is_there else CacheOutcome.MISS
 
 
 @rendered
-def prediction(request: FunctionRequest, kept: Sequence[StoredKey]) -> h.Node:
+def prediction(request: FunctionRequest, shapes: Sequence[StoredKey]) -> h.Node:
     """The prediction beside the button."""
-    expected = outcome(request, kept)
+    expected = outcome(request, shapes)
     what = {
         CacheOutcome.HIT: "This shape was traced and compiled before. All calls only run.",
         CacheOutcome.MISS: "New shape: tf.function traces it, and XLA compiles it.",
@@ -104,13 +104,13 @@ def report(comparison: FunctionComparison) -> h.Node:
 
 
 @rendered
-def kept_table(kept: Sequence[StoredKey]) -> h.Node:
+def shapes_table(shapes: Sequence[StoredKey]) -> h.Node:
     """Every shape compiled so far, and the cost of its first calls."""
-    if not kept:
+    if not shapes:
         return nothing(
             "No function is in memory yet. Each shape appears here with what its first call cost."
         )
-    return sheet(_HEADINGS, map(_kept_row, kept))
+    return sheet(_HEADINGS, map(_shape_row, shapes))
 
 
 def finding(comparison: FunctionComparison, way: Way) -> tuple[str, str]:
@@ -229,7 +229,7 @@ def _measured(comparison: FunctionComparison) -> h.Element:
     )
 
 
-def _kept_row(shape: StoredKey) -> tuple[h.Node, ...]:
+def _shape_row(shape: StoredKey) -> tuple[h.Node, ...]:
     fine = quantities.fine_seconds
     graph = f"trace {fine(shape.graph.trace_s)}"
     xla = f"trace {fine(shape.xla.trace_s)} · compile {fine(shape.xla.compile_s)}"

@@ -72,7 +72,7 @@ class FunctionsTab:
                     self.report = ui.html(report.empty_report(), "functions_report")
                     self.shown = gr.State(None)
                 with gr.Column(elem_classes="card"):
-                    self._build_kept()
+                    self._build_shapes()
         with gr.Column(elem_classes="card"):
             RetraceDoctor(page)
         self._connect()
@@ -112,16 +112,16 @@ class FunctionsTab:
             elem_id="functions_code",
         )
 
-    def _build_kept(self) -> None:
+    def _build_shapes(self) -> None:
         with gr.Row(elem_classes="card-head"):
             ui.heading(
                 "Shapes compiled so far", "What each first call cost. All visitors share them."
             )
             if self._page.admin:
                 # XLA frees no memory, so strangers could fill it by pressing this.
-                self.afresh = ui.small_button("Start afresh", "functions_afresh", min_width=130)
-        self.kept = ui.html("", "functions_kept")  # filled in sight
-        self.afresh_notice = ui.html("", "functions_afresh_notice")
+                self.clear = ui.small_button("Start afresh", "functions_afresh", min_width=130)
+        self.shapes = ui.html("", "functions_kept")  # filled in sight
+        self.clear_notice = ui.html("", "functions_afresh_notice")
         self.sent = gr.State(None)
 
     def _connect(self) -> None:
@@ -130,9 +130,9 @@ class FunctionsTab:
         ui.empty_on_change(self.notice, changes)
         gr.on(
             [self._page.in_sight["functions"].click, *changes],
-            self._look,
+            self._refresh,
             [*request, self.sent],
-            [self.prediction, self.code, self.kept, self.sent],
+            [self.prediction, self.code, self.shapes, self.sent],
             **ui.LATEST,
         )
         events = RunEvents[FunctionRun](
@@ -149,14 +149,14 @@ class FunctionsTab:
         )
         events.connect(self.run.click, self._run_of, request)
         if self._page.admin:
-            self.afresh.click(
-                self._start_afresh, None, self.afresh_notice, **ui.PAGE_EVENT, **self._page.alone
+            self.clear.click(
+                self._clear, None, self.clear_notice, **ui.PAGE_EVENT, **self._page.alone
             )
 
-    def _look(self, function: str, batch_size: int, pad: bool, sent: int | None) -> ui.Updates:
+    def _refresh(self, function: str, batch_size: int, pad: bool, sent: int | None) -> ui.Updates:
         """Everything that depends on the choice and the engine; sent only if it changed."""
-        kept = self._backend.stored_keys()
-        new = hash((function, batch_size, pad, tuple(kept)))
+        shapes = self._backend.stored_keys()
+        new = hash((function, batch_size, pad, tuple(shapes)))
         if new == sent:
             return {self.sent: sent}
         try:
@@ -164,9 +164,9 @@ class FunctionsTab:
         except BackendError as error:
             return {self.prediction: no_prediction_line(str(error)), self.sent: new}
         return {
-            self.prediction: report.prediction(request, kept),
+            self.prediction: report.prediction(request, shapes),
             self.code: code(request),
-            self.kept: report.kept_table(kept),
+            self.shapes: report.shapes_table(shapes),
             self.sent: new,
         }
 
@@ -185,7 +185,7 @@ class FunctionsTab:
             self.shown: shown,
         }
 
-    def _start_afresh(self) -> str:
+    def _clear(self) -> str:
         try:
             self._backend.clear_functions()
         except BackendError as error:

@@ -85,7 +85,7 @@ class AnswerAs:
         )
         self._schemas = name_buttons([*SCHEMAS], "Schemas", f"{prefix}answer_schemas")
         self._schemas.visible = False
-        self._asked: list[gr.Textbox] = []
+        self._fields: list[gr.Textbox] = []
         if is_written:
             return
         self.choices = gr.Textbox(
@@ -105,13 +105,13 @@ class AnswerAs:
             visible=False,
             elem_id="answer_questions",
         )
-        self._asked = [self.choices, self.questions]
+        self._fields = [self.choices, self.questions]
 
     def connect(self, controls: OptionControls) -> None:
         """Shows the fields of the chosen kind. A form that a link or an earlier run has is JSON."""
         self._schema = controls.grammar
         self._schema.visible = False
-        parts = [self._schema, self._schemas, *self._asked]
+        parts = [self._schema, self._schemas, *self._fields]
         texts = [json.dumps(schema, indent=2) for schema in SCHEMAS.values()]
         show = _SHOW % json.dumps(
             {"json": JSON, "choice": CHOICE, "yes": YES_NO, "first": texts[0]}
@@ -127,7 +127,7 @@ class AnswerAs:
         )
         self._schemas.click(lambda place: texts[place], self._schemas, self._schema, **QUIET)
 
-    def asked(self, values: Mapping[Any, Any]) -> tuple[Question, ...]:
+    def questions_of(self, values: Mapping[Any, Any]) -> tuple[Question, ...]:
         """The questions that are asked about the prompt; none where it is to be answered.
 
         Raises:
@@ -140,8 +140,8 @@ class AnswerAs:
             return Question.all_of({CHOICE: {"type": "choice", "criteria": choices}})
         if kind == YES_NO:
             lines = _lines(values[self.questions])
-            asked = {line: {"type": "yes_no", "instructions": line} for line in lines}
-            return Question.all_of(asked or {YES_NO: {"type": "yes_no"}})
+            questions_of = {line: {"type": "yes_no", "instructions": line} for line in lines}
+            return Question.all_of(questions_of or {YES_NO: {"type": "yes_no"}})
         return ()
 
 

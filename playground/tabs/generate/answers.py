@@ -21,14 +21,14 @@ from xla_backend.interface.prompt import split_thoughts
 def decisions_view(result: Decisions) -> h.Node:
     """Each question with the probabilities of its answers, and when they were known."""
     known = [decision.known_s for decision in result.decisions]
-    told = f"Known after {quantities.seconds(max(known))}."
+    sentence = f"Known after {quantities.seconds(max(known))}."
     if len(known) > 1:
-        told = (
+        sentence = (
             f"The first of {len(known)} answers was known after {quantities.seconds(min(known))}, "
             f"the last after {quantities.seconds(max(known))}: the text was read once for all."
         )
     return h.section(".decisions", aria_label="Answers")[
-        h.ul[map(_decision, result.decisions)], h.p(".caption")[told]
+        h.ul[map(_decision, result.decisions)], h.p(".caption")[sentence]
     ]
 
 

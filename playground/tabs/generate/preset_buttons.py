@@ -57,7 +57,7 @@ class PresetButtons:
             js=f"(...values) => choosePreset(values, {places})",
             **ui.QUIET,
         )
-        kept = [self.notice, self._buttons]
+        ends = [self.notice, self._buttons]
         own = json.dumps([*PRESETS])
         gr.on(
             [self._page.load, self._arrived.click],
@@ -69,18 +69,22 @@ class PresetButtons:
         )
         settings = [*request.settings.values()]
         self._save.click(
-            None, [self._name, request.controls.hold, *settings], kept, js="savePreset", **ui.QUIET
+            None,
+            [self._name, request.controls.hold, *settings],
+            ends,
+            js="savePreset",
+            **ui.QUIET,
         )
-        self._delete.click(None, self._name, kept, js="deletePreset", **ui.QUIET)
+        self._delete.click(None, self._name, ends, js="deletePreset", **ui.QUIET)
         header = FILE.written({"presets": []})
         self._export.click(None, None, self.notice, js=f"() => exportPresets({header})", **ui.QUIET)
         self._upload.upload(
             self._import, self._upload, [self.notice, self._chosen], **ui.QUIET
-        ).then(None, [self.notice, self._chosen], kept, js="keepPresets", **ui.QUIET)
+        ).then(None, [self.notice, self._chosen], ends, js="keepPresets", **ui.QUIET)
 
     def _set(self, values: dict[Any, Any]) -> ui.Updates:
         if values[self._chosen]:
-            return self._set_kept(json.loads(values[self._chosen]))
+            return self._set_stored(json.loads(values[self._chosen]))
         name, preset = [*PRESETS.items()][values[self._buttons]]
         settings = self._request.settings
         chosen: ui.Updates = {settings[option]: value for option, value in preset.options.items()}
@@ -94,7 +98,7 @@ class PresetButtons:
             options = first_call(self._page.backend, values[settings["model"]], prompt, options)
         return {**chosen, **self._request.of_options(self._page.limits.within(options))}
 
-    def _set_kept(self, preset: dict[str, Any]) -> ui.Updates:
+    def _set_stored(self, preset: dict[str, Any]) -> ui.Updates:
         name = preset.pop("name")
         draft = self._link.read(preset)
         return {

@@ -41,7 +41,7 @@ class PromptFields:
         with gr.Column(visible=is_instruct, elem_classes="instruct") as self.of_instruct:
             self.system = system_prompt("system")
             self.messages = _editor("messages", "editMessages")
-            self.begins_with = gr.Textbox(
+            self.answer_start = gr.Textbox(
                 label="The answer begins with",
                 lines=1,
                 max_lines=4,
@@ -56,7 +56,7 @@ class PromptFields:
 
     def connect(self) -> None:
         """Has a field for each variable of the texts; in the browser alone."""
-        texts: list[Field] = [self.text, self.system, self.messages, self.begins_with]
+        texts: list[Field] = [self.text, self.system, self.messages, self.answer_start]
         find = f"(...texts) => showVariables(texts, /{VARIABLE.pattern}/g)"
         gr.on([text.change for text in texts], None, texts, None, js=find, **QUIET)
 

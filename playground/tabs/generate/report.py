@@ -74,10 +74,11 @@ def interrupted() -> h.Node:
 @rendered
 def empty_story(wording: Wording = CONTINUING) -> h.Node:
     """The box before the first run."""
-    said = f"The {wording.output} appears here, word by word."
+    sentence = f"The {wording.output} appears here, word by word."
     return h.div(".story", role="region", aria_label="Generated text")[
         h.div(".story-text")[
-            h.span(".story-prompt")[said, "\nEarlier ones: "], h.a(href="?tab=runs")["Your runs"]
+            h.span(".story-prompt")[sentence, "\nEarlier ones: "],
+            h.a(href="?tab=runs")["Your runs"],
         ]
     ]
 
@@ -223,11 +224,11 @@ def _remarks(shown: Shown) -> h.Node:
     """Footnotes: what ran beside it, and what the total leaves out."""
     result = shown.result
     beyond = report_parts.not_in_total(shown.other_s)
-    beside = ""
+    shared_with = ""
     if result.batch_size > 1:
         others = quantities.count(result.batch_size - 1, "other request")
-        beside = f" It ran side by side with {others}, which share the processor."
+        shared_with = f" It ran side by side with {others}, which share the processor."
     rounded = report_parts.rounded(result)
     why = result.miss.sentence("would have been") if result.miss and result.miss.nearest else ""
-    text = f"{why}{beside}{rounded}{beyond}".strip()
+    text = f"{why}{shared_with}{rounded}{beyond}".strip()
     return text and remarks(text)

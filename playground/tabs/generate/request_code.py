@@ -101,17 +101,17 @@ def library_code(request: CodeRequest) -> str:
     name, source = request.model.name, request.model.source
     is_known = source != "hub" or name in HUB_MODELS
     values = _changed(request.options)
-    prompt, asks = _quoted(last_text(request.prompt)), ""
+    prompt, extra = _quoted(last_text(request.prompt)), ""
     if _is_question(request.prompt):
         system = system_text(request.prompt)
         prompt = f"question({', '.join([prompt, *([_quoted(system)] if system else [])])})"
-        asks = ", question"
+        extra = ", question"
     elif isinstance(request.prompt, tuple):
         lines = (
             f"        Message({_quoted(m.role)}, {_quoted(m.content)}),\n" for m in request.prompt
         )
-        prompt, asks = f"(\n{''.join(lines)}    )", ", Message"
-    imports = [f"from xla_backend import Backend, GenerationOptions{asks}"]
+        prompt, extra = f"(\n{''.join(lines)}    )", ", Message"
+    imports = [f"from xla_backend import Backend, GenerationOptions{extra}"]
     registry = ""
     if not is_known:
         imports.append("from xla_backend.checkpoints.models import Registry")

@@ -89,7 +89,7 @@ class PlaygroundTab:
                 "prompt": self.prompt.text,
                 "system": self.prompt.system,
                 "messages": self.prompt.messages,
-                "begins_with": self.prompt.begins_with,
+                "begins_with": self.prompt.answer_start,
                 "raw": self.prompt.is_raw,
                 "variables": self.prompt.variables,
                 "exact_key": self.exact_key,
@@ -104,7 +104,7 @@ class PlaygroundTab:
         self.prompt.connect()
         self.presets.connect(self.fields)
         self.walkthrough.connect(
-            {*self.fields.inputs}, self.fields.asked, self.stop, self.notice, self.generate
+            {*self.fields.inputs}, self.fields.request, self.stop, self.notice, self.generate
         )
         self.link.connect(
             self.fields, self.generate, self._interrupted, [self.story, self.origin, self.retry]
@@ -200,7 +200,7 @@ class PlaygroundTab:
             ],
             ended=self._run_ended,
             state=[self.shown, self._page.runs_of_visitor, self.view],
-            place=self._page.beside_others,
+            place=self._page.shared,
         )
         events.connect(
             self.generate.click, self._run_of, {*self.fields.inputs}, [self.controls.seed]
@@ -215,7 +215,7 @@ class PlaygroundTab:
 
     def _connect_entries(self) -> None:
         self._page.in_sight["playground"].click(
-            self._look_at_engine,
+            self._refresh_entries,
             self.entries_sent,
             [self.entries, self.entries_sent],
             **ui.EACH_TIME,
@@ -273,7 +273,7 @@ class PlaygroundTab:
         del options[self.controls.seed]  # An example names none.
         return {**{self.fields.settings[name]: each for name, each in settings.items()}, **options}
 
-    def _look_at_engine(self, sent: int | None) -> tuple[Any, int]:
+    def _refresh_entries(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
         entries = tuple(self._backend.cached_functions())
         new = hash((entries, self._page.times_cleared))
@@ -296,7 +296,7 @@ class PlaygroundTab:
 
     def _predict(self, values: dict[Any, Any]) -> str:
         try:
-            run = self._asked(values)[0]
+            run = self._run_and_seed(values)[0]
             self._page.check_request(run.model, run.prompt, run.options)
             wording = self._wording(run.model, run.prompt)
             return prediction_line(self._predicted(run), wording)
@@ -305,26 +305,26 @@ class PlaygroundTab:
 
     def _run_of(self, values: dict[Any, Any]) -> tuple[TextRun, ui.Updates]:
         self.fields.check_variables(values)
-        run, holds_seed = self._asked(values)
+        run, holds_seed = self._run_and_seed(values)
         run.options = with_seed(run.options, holds_seed)
         self._page.check_request(run.model, run.prompt, run.options)
         with contextlib.suppress(ModelUnavailable):  # the run itself will fetch the tokenizer
             run.prediction = self._predicted(run)
         return run, {self.controls.seed: run.options.seed}
 
-    def _asked(self, values: dict[Any, Any]) -> tuple[TextRun, bool]:
+    def _run_and_seed(self, values: dict[Any, Any]) -> tuple[TextRun, bool]:
         """What is asked, and whether its seed stays.
 
         Raises:
             InvalidRequest: a field is empty or out of range.
         """
-        asked, questions = self.fields.asked(values), self.answer.asked(values)
+        filled, questions = self.fields.request(values), self.answer.questions_of(values)
         if not questions:
-            run = TextRun(asked.model, asked.prompt, asked.options, asked.exact_key)
-            return run, asked.holds_seed
-        options = GenerationOptions(max_new_tokens=1, seed=asked.options.seed)
+            run = TextRun(filled.model, filled.prompt, filled.options, filled.exact_key)
+            return run, filled.holds_seed
+        options = GenerationOptions(max_new_tokens=1, seed=filled.options.seed)
         text = self.fields.text(values)
-        return TextRun(asked.model, text, options, questions=questions), asked.holds_seed
+        return TextRun(filled.model, text, options, questions=questions), filled.holds_seed
 
     def _predicted(self, run: TextRun) -> Prediction:
         return self._backend.predict(
@@ -361,11 +361,11 @@ class PlaygroundTab:
         wording = self._wording(run.model, run.prompt)
         shown = run.shown()
         if shown is None:
-            kept = None if run.text else before
+            stays = None if run.text else before
             cut = self._interrupted(run.prompt, run.text, wording) if run.text else {}
             return {
-                **self._result(kept, wording),
-                **self._at_rest(kept, view, wording),
+                **self._result(stays, wording),
+                **self._at_rest(stays, view, wording),
                 **cut,
                 self.notice: ui.notice(labelled(ending.why_empty)),
             }

@@ -35,8 +35,8 @@ _HINT = "Point at a token, tap it or use the arrow keys to see the most likely t
 @rendered
 def empty_token_view(wording: Wording = CONTINUING) -> h.Node:
     """The box before the first run."""
-    said = f"The tokens of the {wording.output} appear here when it is finished."
-    return _view(nothing(said))
+    sentence = f"The tokens of the {wording.output} appear here when it is finished."
+    return _view(nothing(sentence))
 
 
 @rendered

@@ -31,10 +31,10 @@ class ViewCode:
             "View code", open=False, elem_id="view_code", elem_classes="more-options"
         ):
             models = page.models()
-            asks_messages = bool(models) and models[0].is_instruct
+            takes_messages = bool(models) and models[0].is_instruct
             self.form = gr.Radio(
                 list(FORMS),
-                value="openai" if asks_messages else next(iter(FORMS)),
+                value="openai" if takes_messages else next(iter(FORMS)),
                 label="Code for",
                 show_label=False,
                 container=False,
@@ -69,22 +69,27 @@ class ViewCode:
         """The code for what the fields and `form` say now."""
         language, write = FORMS[values[self.form]]
         try:
-            asked = self._request.asked(values)
+            filled = self._request.request(values)
         except BackendError:  # The visitor is still typing a number.
             return gr.skip()
-        info = self._page.info(asked.model)
+        info = self._page.info(filled.model)
         if info is None:
             return gr.skip()
         try:
             predicted = self._page.backend.predict(
-                asked.model, asked.prompt, asked.options, mode=page_mode(asked.options)
+                filled.model, filled.prompt, filled.options, mode=page_mode(filled.options)
             )
             key = predicted.requested_key
             padded_length = key.padded_length
         except BackendError:  # Too long, empty, or the tokenizer is not downloaded yet.
             padded_length = SHORTEST
         code = CodeRequest(
-            info, asked.prompt, asked.options, asked.exact_key, padded_length, address(request)
+            info,
+            filled.prompt,
+            filled.options,
+            filled.exact_key,
+            padded_length,
+            address(request),
         )
         return gr.Code(write(code), language=language)
 

@@ -297,12 +297,12 @@ def _kernels(inside: FunctionInside, measured: Measurement | None, has_links: bo
             )
         )
     title = "The kernels that waste most time" if measured else "The largest kernels of a token"
-    said = (
+    sentence = (
         "Wasted: the time beyond what their FLOPs and bytes need at this machine’s limits."
         if measured
         else "Measure a token to see their times, and which of them waste time."
     )
-    return h.section("#inside_largest")[h.h3[title], sheet(names, rows), remarks(said)]
+    return h.section("#inside_largest")[h.h3[title], sheet(names, rows), remarks(sentence)]
 
 
 def _range(layers: Sequence[int]) -> str:

@@ -72,14 +72,14 @@ class InsideTab:
                 [], label="Function on disk", elem_id="inside_function", elem_classes="model-choice"
             )
         with gr.Row(elem_classes="actions"):
-            self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look")
+            self.open = gr.Button("Look inside", variant="primary", elem_id="inside_look")
             # These load the model a second time: strangers could fill the memory by pressing them.
             mine = self._page.admin
             self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
             self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
             self.passes = gr.Button("Show XLA’s passes", elem_id="inside_passes", visible=mine)
             self.save = gr.Button("Save as HTML", elem_id="inside_save")
-        self._buttons = [self.look, self.measure, self.texts, self.passes, self.save]
+        self._buttons = [self.open, self.measure, self.texts, self.passes, self.save]
         for button in self._buttons:  # Pressed before functions are listed, they would find none.
             button.interactive = False
         self._made = gr.Textbox(visible=False, elem_id="inside_made")
@@ -98,8 +98,8 @@ class InsideTab:
             **ui.LATEST,
         )
         chosen = [self.model, self.function]
-        for button, said, work in (
-            (self.look, "Reading the function.", self._look),
+        for button, doing, work in (
+            (self.open, "Reading the function.", self._inspect),
             (
                 self.measure,
                 "Measuring once the engine is idle; the model is loaded in a separate process.",
@@ -113,12 +113,15 @@ class InsideTab:
             ),
         ):
             button.click(
-                lambda said=said: ui.notice(said, "calm"), None, self.notice, **ui.QUIET
+                lambda doing=doing: ui.notice(doing, "calm"),
+                None,
+                self.notice,
+                **ui.QUIET,
             ).then(
                 work,
                 chosen,
                 [self.notice, self.report, self.files, self.changes],
-                **ui.BESIDE_THE_ENGINE,
+                **ui.SEPARATE_PROCESS,
                 **ui.FOLLOWING,
             )
 
@@ -130,9 +133,9 @@ class InsideTab:
     def _offer(self, model: str | None, chosen: str | None) -> ui.Updates:
         offered = choices(self._page, model)
         words = [word for _, word in offered]
-        kept = chosen if chosen in words else (words[0] if words else None)
+        chosen_now = chosen if chosen in words else (words[0] if words else None)
         return {
-            self.function: gr.update(choices=offered, value=kept),
+            self.function: gr.update(choices=offered, value=chosen_now),
             **{button: gr.update(interactive=True) for button in self._buttons},
         }
 
@@ -142,7 +145,7 @@ class InsideTab:
         return self._page.inspector
 
     @_answered
-    def _look(self, model: str, function: str | None) -> ui.Updates:
+    def _inspect(self, model: str, function: str | None) -> ui.Updates:
         return {self.report: report.report(*self._seen(model, function))}
 
     def _save(self, model: str, function: str | None) -> ui.Updates:
@@ -158,18 +161,18 @@ class InsideTab:
 
     @_answered
     def _measure(self, model: str, function: str | None) -> ui.Updates:
-        asked = self._own(model, function)
+        own = self._own(model, function)
         started = time.monotonic()
         while not is_idle(self._page.backend) and time.monotonic() - started < MAX_WAIT_S:
             time.sleep(TICK_S)
-        self._inspector().measure(*asked)
+        self._inspector().measure(*own)
         return {self.report: report.report(*self._seen(model, function))}
 
     @_answered
     def _texts(self, model: str, function: str | None) -> ui.Updates:
-        asked = self._own(model, function)
-        self._inspector().texts(*asked)
-        return {self.files: links(model, asked[-1])}
+        own = self._own(model, function)
+        self._inspector().texts(*own)
+        return {self.files: links(model, own[-1])}
 
     @_answered
     def _passes(self, model: str, function: str | None) -> ui.Updates:

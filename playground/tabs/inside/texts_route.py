@@ -25,15 +25,15 @@ def texts_route(page: PageContext) -> Route:
     """Serves the files that were made."""
 
     def answer(request: Request) -> Response:
-        asked = request.query_params
-        name = asked.get("file", "")
+        query = request.query_params
+        name = query.get("file", "")
         try:
             if page.inspector is None:
                 raise InvalidRequest(NO_STORE)
             if name.endswith(ASSEMBLY):
                 kernel = name.removesuffix(ASSEMBLY)
                 return PlainTextResponse(page.inspector.assembly(kernel))
-            model, key = asked.get("model", ""), key_of(asked.get("key", ""))
+            model, key = query.get("model", ""), key_of(query.get("key", ""))
             page.check_model(model)
             files = page.inspector.made_texts(page.backend.identity(model), key)
         except BackendError as error:

@@ -59,7 +59,7 @@ class Adding:
             if self.is_under_way:
                 raise InvalidRequest("Another model is being added. Wait for it, or cancel it.")
             if info.source == "folder":
-                self._keep(info)
+                self._store(info)
                 return
             self._download = DownloadProcess(info.name)
             self.progress = AddingProgress(info.name, total=info.download_bytes or 0)
@@ -79,7 +79,7 @@ class Adding:
             if download.info is None:
                 self.progress = AddingProgress(info.name, state="cancelled")
                 return
-            self._keep(
+            self._store(
                 replace(download.info, license=info.license, download_bytes=info.download_bytes)
             )
         except BackendError as error:
@@ -88,7 +88,7 @@ class Adding:
             self.progress = AddingProgress(info.name, state="failed", problem=UNEXPECTED)
             raise
 
-    def _keep(self, info: ModelInfo) -> None:
+    def _store(self, info: ModelInfo) -> None:
         try:
             self._added.add(info)
         except OSError as error:

@@ -35,11 +35,11 @@ class ModelsTab:
             )
             self.sheet = ui.html("", "models_sheet")
         self.sent = gr.State(None)
-        looked_at = [self.sheet, self.sent]
+        outputs = [self.sheet, self.sent]
         if page.added is not None:
-            looked_at += [self.progress, self.cancel]
+            outputs += [self.progress, self.cancel]
             self._connect_adding()
-        gr.on(page.in_sight["models"].click, self._look, self.sent, looked_at, **ui.LATEST)
+        gr.on(page.in_sight["models"].click, self._refresh, self.sent, outputs, **ui.LATEST)
 
     def _build_adding(self, added: AddedModels) -> None:
         self._adding = Adding(added)
@@ -51,14 +51,14 @@ class ModelsTab:
                 "what it is before anything large is downloaded, and it is remembered for the next"
                 " start.",
             )
-            self.wanted = gr.Textbox(
+            self.name_field = gr.Textbox(
                 label="Hub id or path",
                 placeholder="OWNER/REPO, OWNER/REPO:Q8_0, or a folder",
                 max_lines=1,
                 elem_id="add_name",
             )
             with gr.Row(elem_classes="actions"):
-                self.look_up = gr.Button("Look up", elem_id="look_up")
+                self.find = gr.Button("Look up", elem_id="look_up")
                 self.add = gr.Button(
                     "Add", variant="primary", interactive=False, elem_id="add_model"
                 )
@@ -70,18 +70,18 @@ class ModelsTab:
 
     def _connect_adding(self) -> None:
         found = [self.found, self.candidate, self.add]
-        self.wanted.change(
+        self.name_field.change(
             lambda: ("", None, gr.update(interactive=False)), None, found, **ui.QUIET
         )
-        for asks in (self.look_up.click, self.wanted.submit):
-            asks(
+        for event in (self.find.click, self.name_field.submit):
+            event(
                 lambda: ui.notice("Asking the Hub.", "calm"),
                 None,
                 self.found,
                 **ui.QUIET,
-            ).then(self._look_up, self.wanted, found, **ui.QUIET)
+            ).then(self._find, self.name_field, found, **ui.QUIET)
         self.add.click(self._add, self.candidate, [*found, self.progress, self.cancel], **ui.QUIET)
-        ui.stop_by(self.cancel, self._adding.cancel, said="Cancel")
+        ui.stop_by(self.cancel, self._adding.cancel, meanwhile="Cancel")
 
     def offer_added(self, pickers: Sequence[gr.Dropdown]) -> None:
         """Has the lists of models of the other modes follow what is added here."""
@@ -100,7 +100,7 @@ class ModelsTab:
 
         self._page.offered_is_new.click(follow, self.names, [self.names, *pickers], **ui.LATEST)
 
-    def _look(self, sent: int | None) -> ui.Updates | dict[Any, Any]:
+    def _refresh(self, sent: int | None) -> ui.Updates | dict[Any, Any]:
         """The list and the progress, sent only if something changed."""
         models = [*self._page.models(), *self._page.speech_models()]
         inspector = self._page.inspector
@@ -116,7 +116,7 @@ class ModelsTab:
             updates[self.cancel] = gr.update(interactive=self._adding.is_under_way)
         return updates
 
-    def _look_up(self, name: str) -> tuple[str, ModelInfo | None, Any]:
+    def _find(self, name: str) -> tuple[str, ModelInfo | None, Any]:
         try:
             found = candidate(name)
         except BackendError as error:

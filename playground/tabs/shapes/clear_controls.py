@@ -41,11 +41,11 @@ class ClearControls:
         )
         self.ask = gr.Button("Clear…", elem_id="clear_shapes", scale=0, min_width=140)
         with gr.Column(visible=False, elem_classes="confirmation") as self.confirmation:
-            self.asked = gr.State(None)
+            self.choice = gr.State(None)
             self.sentence = html("", "clear_sentence")
             with gr.Row(elem_classes="actions"):
                 self.confirm = gr.Button("Clear now", variant="stop", elem_id="clear_now")
-                self.keep = gr.Button("Cancel", elem_id="clear_not")
+                self.cancel = gr.Button("Cancel", elem_id="clear_not")
         self.notice = html("", "clear_notice")
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import htpy as h
 
-from playground.tabs.shapes.shapes import Progress, Shape, seconds_to_make
+from playground.tabs.shapes.shapes import OrderProgress, Shape, seconds_to_make
 from playground.ui.charts import part
 from playground.ui.markup import nothing, rendered
 from playground.ui.outcomes import badge
@@ -73,7 +73,7 @@ def summary_line(shapes: Sequence[Shape]) -> h.Node:
 
 
 @rendered
-def progress_line(progress: Progress | None) -> h.Node:
+def progress_line(progress: OrderProgress | None) -> h.Node:
     """The progress bar of an order with its text; empty without an order."""
     if progress is None:
         return None

@@ -23,7 +23,7 @@ PADDED_LENGTHS = tuple(n for n in BucketRules().padded_lengths if n <= LARGEST)
 MAX_NEW_TOKENS = tuple(n for n in BucketRules().max_new_tokens if n <= LARGEST)
 NUM_BEAMS = tuple(range(1, 9))
 # The engine reports a moment later that it has started; until then the order counts as running.
-_TOLD_WITHIN_S = 3.0
+_STATUS_WITHIN_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def seconds_to_make(shapes: Iterable[Shape]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Progress:
+class OrderProgress:
     """The progress of an order.
 
     Attributes:
@@ -104,7 +104,7 @@ class Order:
 
     def __init__(self, backend: ServedBackend) -> None:
         self._backend = backend
-        self._wanted: tuple[tuple[str, CacheKey], ...] = ()
+        self._ordered: tuple[tuple[str, CacheKey], ...] = ()
         self._sent = 0.0
         self._cancelled = False
 
@@ -112,8 +112,8 @@ class Order:
         """Asks the engine for these keys, in addition to those of the current order."""
         keys = list(keys)
         progress = self.progress()
-        before = self._wanted if progress is not None and progress.under_way else ()
-        self._wanted = tuple(dict.fromkeys([*before, *((model, key) for key in keys)]))
+        before = self._ordered if progress is not None and progress.under_way else ()
+        self._ordered = tuple(dict.fromkeys([*before, *((model, key) for key in keys)]))
         self._sent = time.monotonic()
         self._cancelled = False
         self._backend.prefetch(model, keys)
@@ -125,20 +125,20 @@ class Order:
 
     def drop(self) -> None:
         """Drops the order: the engine that worked on it is gone."""
-        self._wanted = ()
+        self._ordered = ()
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> OrderProgress | None:
         """The progress; None if nothing was asked for."""
-        if not self._wanted:
+        if not self._ordered:
             return None
         # The order of these two matters: a key that becomes ready leaves the second one first.
         prefetching = set(self._backend.prefetching())
         in_memory = {(entry.model, entry.key) for entry in self._backend.cached_functions()}
-        missing = [each for each in self._wanted if each not in in_memory]
-        just_sent = not self._cancelled and time.monotonic() - self._sent < _TOLD_WITHIN_S
-        return Progress(
-            ready=len(self._wanted) - len(missing),
-            total=len(self._wanted),
+        missing = [each for each in self._ordered if each not in in_memory]
+        just_sent = not self._cancelled and time.monotonic() - self._sent < _STATUS_WITHIN_S
+        return OrderProgress(
+            ready=len(self._ordered) - len(missing),
+            total=len(self._ordered),
             under_way=bool(missing) and (just_sent or any(each in prefetching for each in missing)),
             cancelled=self._cancelled,
         )

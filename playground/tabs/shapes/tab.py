@@ -118,7 +118,7 @@ class ShapesTab:
                 self._page.in_sight["shapes"].click,
                 *(component.change for component in self._choice),
             ],
-            self._look,
+            self._refresh,
             [self.clear.shape, self.sent, *self._choice],
             shown,
             **ui.LATEST,
@@ -131,7 +131,7 @@ class ShapesTab:
         ).then(self._make, self._choice, self.notice, **ui.FOLLOWING, **self._page.alone)
         self.cancel.click(self._cancel, None, self.notice, **ui.QUIET)
 
-    def _look(
+    def _refresh(
         self, clear_shape: str | None, sent: int | None, model: str, *sizes: list[int]
     ) -> ui.Updates:
         """Everything that depends on the engine, sent only if something changed."""
@@ -195,7 +195,7 @@ class ShapesTab:
             [controls.what.change, controls.shape.change],
             self._describe,
             [controls.what, controls.shape],
-            [controls.sentence, controls.asked, controls.confirm],
+            [controls.sentence, controls.choice, controls.confirm],
             **ui.LATEST,
         )
         controls.ask.click(
@@ -203,14 +203,14 @@ class ShapesTab:
             [controls.what, controls.shape],
             [
                 controls.sentence,
-                controls.asked,
+                controls.choice,
                 controls.confirm,
                 controls.confirmation,
                 controls.notice,
             ],
             **ui.QUIET,
         ).then(None, None, None, js=_SHOW_CONFIRMATION, **ui.QUIET)
-        controls.keep.click(
+        controls.cancel.click(
             lambda: gr.update(visible=False), None, controls.confirmation, **ui.QUIET
         )
         controls.confirm.click(
@@ -223,7 +223,7 @@ class ShapesTab:
             **ui.QUIET,
         ).then(
             self._clear,
-            controls.asked,
+            controls.choice,
             [controls.notice, self._page.status],
             **ui.FOLLOWING,
             **self._page.alone,
@@ -240,11 +240,11 @@ class ShapesTab:
     def _ask(self, what: str, shape: str | None) -> tuple[Any, ...]:
         return *self._describe(what, shape), gr.update(visible=True), ""
 
-    def _clear(self, asked: list[Any] | None) -> tuple[str, str]:
+    def _clear(self, choice: list[Any] | None) -> tuple[str, str]:
         """Waits for its turn, so that no visitor's run is cut off."""
-        if asked is None:
+        if choice is None:
             return "", self._page.engine_line()
-        what, shape = asked
+        what, shape = choice
         try:
             if what != clear_controls.ONE:
                 self._backend.clear(disk=what == clear_controls.ALL)

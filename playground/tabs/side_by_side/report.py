@@ -21,7 +21,7 @@ from playground.ui.wording import model_name
 from xla_backend import CacheOutcome, EngineStatus
 
 NAMES = ("A", "B")
-_MIN_BESIDE_S = 0.05
+_MIN_COMPILE_S = 0.05
 """Of compiling beside a run: what is worth telling."""
 
 
@@ -29,15 +29,15 @@ class Seen(NamedTuple):
     """A side's state: the word in front, what it does, its text."""
 
     word: h.Node
-    said: h.Node
+    sentence: h.Node
     text: h.Node
 
 
 @rendered
 def empty(name: str) -> h.Node:
     """A side before the first run."""
-    said = h.span(".story-prompt")["The text appears here, word by word."]
-    return _side(name, Seen(no_badge("…"), "", said), ("–",) * 4, is_busy=False)
+    sentence = h.span(".story-prompt")["The text appears here, word by word."]
+    return _side(name, Seen(no_badge("…"), "", sentence), ("–",) * 4, is_busy=False)
 
 
 @rendered
@@ -64,20 +64,20 @@ def side(name: str, member: Member, phase: Phase, text: h.Node = None) -> h.Node
         )
         return _side(name, seen, figures, is_busy=False)
     if member.is_over:
-        kept = " This is what was written until then." if run.text else ""
-        said = h.span(".problem-text")[(member.problem or STOPPED) + kept]
-        seen = Seen(no_badge("FAILED" if member.problem else "STOPPED"), said, written)
+        partial = " This is what was written until then." if run.text else ""
+        sentence = h.span(".problem-text")[(member.problem or STOPPED) + partial]
+        seen = Seen(no_badge("FAILED" if member.problem else "STOPPED"), sentence, written)
         return _side(name, seen, ("–",) * 4, is_busy=False)
-    told = report_parts.phase(phase.name, phase.more)
+    status_html = report_parts.phase(phase.name, phase.more)
     elapsed = report_parts.clock(run.clicked_s)
-    seen = Seen(no_badge(phase.badge), told, [written, caret(bool(run.text))])
+    seen = Seen(no_badge(phase.badge), status_html, [written, caret(bool(run.text))])
     return _side(name, seen, (elapsed, "–", "–", "–"), is_busy=True)
 
 
 def _side(name: str, seen: Seen, figures: Sequence[str | h.Element], *, is_busy: bool) -> h.Element:
     names = ("End to end", "TTFT", "TPOT", "Tokens")
     return h.section(class_=["side", is_busy and "busy"], aria_label=f"Result of {name}")[
-        h.div(".verdict")[seen.word, h.p(role="status")[seen.said]],
+        h.div(".verdict")[seen.word, h.p(role="status")[seen.sentence]],
         report_parts.text_box(f"Text of {name}", seen.text, is_busy),
         report_parts.figures(zip(names, figures, strict=True), "variant-figures"),
     ]
@@ -122,18 +122,20 @@ def compared(members: Sequence[Member], chosen: Sequence[Record], at_once: bool)
     """Which of two runs was faster and why, and all values that differ."""
     heads = [h.th(scope="col")[name] for name in NAMES]
     one, other = (run["text"] for run in chosen)
-    said = "Both wrote the same text." if one == other else "Words that differ are marked above."
+    sentence = (
+        "Both wrote the same text." if one == other else "Words that differ are marked above."
+    )
     results = [result for member in members if (result := member.run.result)]
-    beside_s = max(result.compile_beside_s for result in results)
+    compiling_s = max(result.compile_beside_s for result in results)
     if at_once:
-        said += " Both ran at once and shared the processor: alone each would be faster."
-    if beside_s > _MIN_BESIDE_S:
-        seconds = quantities.seconds(beside_s)
-        said += f" Up to {seconds} of loading and compiling beside a run slowed it down."
+        sentence += " Both ran at once and shared the processor: alone each would be faster."
+    if compiling_s > _MIN_COMPILE_S:
+        seconds = quantities.seconds(compiling_s)
+        sentence += f" Up to {seconds} of loading and compiling beside a run slowed it down."
     table = comparison(h.thead[h.tr[h.td, heads]], chosen, {})
     return h.section(".pinned-runs", aria_label="Differences")[
         verdict(chosen, NAMES) or h.p(".faster")["Stopped: the times are those until then."],
-        remarks(said),
+        remarks(sentence),
         table,
     ]
 

@@ -15,7 +15,7 @@ import gradio as gr
 
 from playground.context.draft import AT, SIDES, Draft, by_side, read
 from playground.context.page_context import PageContext
-from playground.context.request_fields import Asked, RequestFields
+from playground.context.request_fields import FilledRequest, RequestFields
 from playground.context.run_events import RunEvents
 from playground.context.runs import Ending, TextRun
 from playground.context.runs_together import Member, RunsTogether
@@ -215,7 +215,7 @@ class SideBySideTab:
             ends=[self.compared, self._page.runs_of_visitor],
             ended=self._run_ended,
             state=[self._page.runs_of_visitor],
-            place=self._page.beside_others,
+            place=self._page.shared,
         )
         seeds = [side.controls.seed for side in self.sides]
         for button, apart_s in ((self.run, 0.0), (self.in_turn, None)):
@@ -276,17 +276,17 @@ class SideBySideTab:
 
     def _prediction_line(self, side: Side, values: Mapping[Any, Any]) -> str:
         try:
-            asked = side.fields.asked(values)
-            self._page.check_request(asked.model, asked.prompt, asked.options)
-            info = self._page.info(asked.model)
-            wording = wording_of(info, is_raw=isinstance(asked.prompt, str))
-            return prediction_line(self._predicted(asked), wording)
+            filled = side.fields.request(values)
+            self._page.check_request(filled.model, filled.prompt, filled.options)
+            info = self._page.info(filled.model)
+            wording = wording_of(info, is_raw=isinstance(filled.prompt, str))
+            return prediction_line(self._predicted(filled), wording)
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
-    def _predicted(self, asked: Asked) -> Prediction:
+    def _predicted(self, filled: FilledRequest) -> Prediction:
         return self._page.backend.predict(
-            asked.model, asked.prompt, asked.options, cache_salt=secrets.token_hex(16)
+            filled.model, filled.prompt, filled.options, cache_salt=secrets.token_hex(16)
         )
 
     def _pair_of(self, apart_s: float | None, values: dict[Any, Any]) -> tuple[Pair, ui.Updates]:
@@ -309,15 +309,15 @@ class SideBySideTab:
         Raises:
             InvalidRequest, ModelUnavailable: it cannot be served.
         """
-        asked = side.fields.asked(values)
-        options = with_seed(asked.options, asked.holds_seed)
-        if before and before[0].options.do_sample and not asked.holds_seed:
+        filled = side.fields.request(values)
+        options = with_seed(filled.options, filled.holds_seed)
+        if before and before[0].options.do_sample and not filled.holds_seed:
             options = options.replace(seed=before[0].options.seed)
-        self._page.check_request(asked.model, asked.prompt, options)
+        self._page.check_request(filled.model, filled.prompt, options)
         # Each has a salt of its own: both are rows of a pool, and neither finds the other's prompt.
-        run = TextRun(asked.model, asked.prompt, options, cache_salt=secrets.token_hex(16))
+        run = TextRun(filled.model, filled.prompt, options, cache_salt=secrets.token_hex(16))
         try:
-            run.prediction = self._predicted(asked)
+            run.prediction = self._predicted(filled)
         except ModelUnavailable:  # The run itself will fetch the tokenizer, or say why not.
             run.prediction = None
         return run

@@ -22,7 +22,7 @@ from xla_backend.checkpoints.models import BUNDLED_FOLDER, DEFAULT_SPEECH_MODEL
 
 FOLDER = BUNDLED_FOLDER / DEFAULT_SPEECH_MODEL / "examples"
 _VOICE = Path(gradio.__file__).parent / "media_assets" / "audio" / "heath_ledger.mp3"
-_SAID = "If you're good at something, never do it for free."
+_QUOTE = "If you're good at something, never do it for free."
 _RATE = 16_000
 _PAUSE_S = 0.4
 
@@ -35,7 +35,7 @@ class SpeechExample:
 
     name: str  # shown to visitors
     sound: bytes  # the bytes of an audio file
-    said: str  # what is said in it
+    words: str  # what is said in it
 
 
 @functools.cache
@@ -44,19 +44,19 @@ def speech_examples() -> tuple[SpeechExample, ...]:
     try:
         texts = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
         single = [
-            SpeechExample(f"Command {number}", (FOLDER / file).read_bytes(), said)
-            for number, (file, said) in enumerate(texts.items(), start=1)
+            SpeechExample(f"Command {number}", (FOLDER / file).read_bytes(), words)
+            for number, (file, words) in enumerate(texts.items(), start=1)
         ]
         row = _in_a_row([FOLDER / file for file in texts])
-        voice = SpeechExample("Real speech", _VOICE.read_bytes(), _SAID)
+        voice = SpeechExample("Real speech", _VOICE.read_bytes(), _QUOTE)
     except (OSError, ValueError, AttributeError, InvalidRequest):
         logger.warning("The example recordings in %s cannot be used", FOLDER, exc_info=True)
         return ()
-    said = " ".join(example.said for example in single)
-    return (voice, *single, SpeechExample(f"All {len(single)} in a row", row, said))
+    words = " ".join(example.words for example in single)
+    return (voice, *single, SpeechExample(f"All {len(single)} in a row", row, words))
 
 
-def said_in(recording: Path | str) -> str | None:
+def words_of(recording: Path | str) -> str | None:
     """What is said in a recording if it is an example; None otherwise."""
     path = Path(recording)
     try:
@@ -67,7 +67,7 @@ def said_in(recording: Path | str) -> str | None:
         sound = path.read_bytes()
     except OSError:
         return None
-    return next((example.said for example in alike if example.sound == sound), None)
+    return next((example.words for example in alike if example.sound == sound), None)
 
 
 def _in_a_row(files: list[Path]) -> bytes:

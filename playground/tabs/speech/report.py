@@ -27,11 +27,11 @@ _HEADINGS = ("Window", "Time", "Text", "Outcome", "With compile")
 
 
 @dataclass(frozen=True)
-class Heard:
+class Transcribed:
     """What the result area shows."""
 
     result: Transcription  # what the engine answered
-    said: str | None = None  # what is said in the recording; None if unknown
+    expected: str | None = None  # what is said in the recording; None if unknown
     # seconds that the visitor waited for the engine's start, which `result.timing` does not include
     other_s: float = 0.0
 
@@ -49,19 +49,19 @@ def empty_transcript() -> h.Node:
 
 
 @rendered
-def heard_transcript(heard: Heard) -> h.Node:
+def finished_transcript(shown: Transcribed) -> h.Node:
     """The final transcript, beside what was said if that is known."""
     # Nobody knows how much of the recording a stopped run had heard.
-    if heard.said is None or heard.result.finish == "stopped":
-        text = heard.result.text
+    if shown.expected is None or shown.result.finish == "stopped":
+        text = shown.result.text
         if not text:
             return _box(h.span(".story-prompt")["The model heard no words."])
         return transcript(text)
-    pairs = word_pairs(heard.said, heard.result.text)
+    pairs = word_pairs(shown.expected, shown.result.text)
     errors = sum(not pair.is_same for pair in pairs)
-    words = sum(pair.said is not None for pair in pairs)
-    ours = marked(heard.result.text, [p.is_same for p in pairs if p.heard is not None], h.ins)
-    theirs = marked(heard.said, [p.is_same for p in pairs if p.said is not None], h.del_)
+    words = sum(pair.expected is not None for pair in pairs)
+    ours = marked(shown.result.text, [p.is_same for p in pairs if p.found is not None], h.ins)
+    theirs = marked(shown.expected, [p.is_same for p in pairs if p.expected is not None], h.del_)
     verdict = h.span(".truth-right")[f"all {words} words right"]
     if errors:
         counted = f"{quantities.count(errors, 'word error')} in {words} words"
@@ -107,9 +107,9 @@ def waiting_speech_report(
 
 
 @rendered
-def speech_report(heard: Heard) -> h.Node:
+def speech_report(shown: Transcribed) -> h.Node:
     """Verdict, figures, phases and windows of a finished run."""
-    result = heard.result
+    result = shown.result
     windows = [window for window in result.windows if window.cache is not None]
     mean_s = sum(window.timing.run_s for window in windows) / len(windows)
     figures = [
@@ -124,7 +124,7 @@ def speech_report(heard: Heard) -> h.Node:
         _real_time(result),
         report_parts.against_first_call(result, ("First window", "A window now")),
         report_parts.phases(result, _PHASE_NAMES, _PHASE_HINTS),
-        _remarks(heard),
+        _remarks(shown),
         report_parts.waited(result.timing),
     )
 
@@ -172,26 +172,26 @@ def _clock(value: float) -> str:
     return f"{int(minutes)}:{rest:04.1f}"
 
 
-def _remarks(heard: Heard) -> h.Element:
+def _remarks(shown: Transcribed) -> h.Element:
     """Footnotes: how the run ended, and what the total leaves out."""
-    result = heard.result
-    said = []
+    result = shown.result
+    expected = []
     if result.finish == "stopped":
-        said.append("You stopped it; the transcript so far stays.")
+        expected.append("You stopped it; the transcript so far stays.")
     if result.finish == "length":
-        said.append("A window reached its new tokens before its text had ended.")
+        expected.append("A window reached its new tokens before its text had ended.")
     silent = sum(window.cache is None for window in result.windows)
     if silent:
-        said.append(f"{quantities.count(silent, 'window')} without any sound was not run.")
+        expected.append(f"{quantities.count(silent, 'window')} without any sound was not run.")
     if result.language is not None:
-        said.append(f"Language: {result.language}.")
+        expected.append(f"Language: {result.language}.")
     beams = quantities.count(result.key.num_beams, "beam")
-    said.append(
+    expected.append(
         f"The compiled shape: {result.key.padded_length} frames of sound, {beams}, "
         f"{result.key.max_new_tokens} new slots."
     )
     if result.cache is CacheOutcome.REUSED:
-        said.append(f"The request alone would have needed {result.requested_key}.")
-    text = " ".join(said) + report_parts.rounded(result)
-    text += report_parts.not_in_total(heard.other_s)
+        expected.append(f"The request alone would have needed {result.requested_key}.")
+    text = " ".join(expected) + report_parts.rounded(result)
+    text += report_parts.not_in_total(shown.other_s)
     return remarks(text)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 
 from playground.context.runs import BETWEEN_UPDATES_S, VisitorRun
-from playground.tabs.speech.examples import said_in
-from playground.tabs.speech.report import Heard
+from playground.tabs.speech.examples import words_of
+from playground.tabs.speech.report import Transcribed
 from xla_backend import AnyBackend, AnyStream, GenerationOptions, TranscribedWindow, Transcription
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS
 
@@ -57,9 +57,9 @@ class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
                 last = now
                 yield window
 
-    def heard(self) -> Heard | None:
+    def transcribed(self) -> Transcribed | None:
         """The final result; None if the run never started."""
         result = self.result
         if result is None:
             return None
-        return Heard(result, said_in(self.recording), self.other_s)
+        return Transcribed(result, words_of(self.recording), self.other_s)

@@ -68,9 +68,9 @@ class SpeechTab:
         self._backend = page.backend
         models = page.speech_models()
         if not models:
-            said = "This page offers no speech model. Its server can be started with one: "
+            sentence = "This page offers no speech model. Its server can be started with one: "
             command = h.code[f"--models {DEFAULT_SPEECH_MODEL}"]
-            ui.html(h.div(".card")[nothing([said, command, "."])])
+            ui.html(h.div(".card")[nothing([sentence, command, "."])])
             return
         with gr.Row(elem_classes="columns"):
             with gr.Column(elem_classes="card area-request speech-request"):
@@ -244,8 +244,8 @@ class SpeechTab:
 
     def _run_shown(self, run: SpeechRun) -> ui.Updates:
         """The windows as they come, then their cost."""
-        if (heard := run.heard()) is not None:
-            return self._at_rest(heard)
+        if (done := run.transcribed()) is not None:
+            return self._at_rest(done)
         text = " ".join(window.text for window in run.windows if window.text)
         updates: ui.Updates = {
             self.transcript: report.transcript(text, writing=True),
@@ -261,23 +261,25 @@ class SpeechTab:
         return updates
 
     def _run_ended(
-        self, run: SpeechRun, ending: Ending, before: report.Heard | None, *options: Any
+        self, run: SpeechRun, ending: Ending, before: report.Transcribed | None, *options: Any
     ) -> ui.Updates:
         """The transcript with what it cost. After an error the last result stays."""
-        heard = run.heard()
+        done = run.transcribed()
         return {
-            **self._at_rest(heard or before),
-            self.shown: heard or before,
-            self.notice: ui.notice("" if heard else labelled(ending.why_empty)),
+            **self._at_rest(done or before),
+            self.shown: done or before,
+            self.notice: ui.notice("" if done else labelled(ending.why_empty)),
             self.prediction: self._predict(*options),
         }
 
-    def _at_rest(self, heard: report.Heard | None) -> ui.Updates:
+    def _at_rest(self, done: report.Transcribed | None) -> ui.Updates:
         """A result, or the tab before the first one."""
         return {
-            self.transcript: report.heard_transcript(heard) if heard else report.empty_transcript(),
-            self.report: report.speech_report(heard) if heard else report.empty_speech_report(),
-            self.windows: report.window_table(heard.result.windows if heard else []),
+            self.transcript: report.finished_transcript(done)
+            if done
+            else report.empty_transcript(),
+            self.report: report.speech_report(done) if done else report.empty_speech_report(),
+            self.windows: report.window_table(done.result.windows if done else []),
         }
 
 

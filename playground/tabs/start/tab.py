@@ -11,7 +11,7 @@ import htpy as h
 from markupsafe import Markup
 
 from playground.context.page_context import PageContext
-from playground.context.request_fields import Asked, RequestFields
+from playground.context.request_fields import FilledRequest, RequestFields
 from playground.tabs.generate.examples import examples_for
 from playground.ui import components as ui
 from playground.walkthrough.panel import WalkthroughPanel
@@ -102,7 +102,7 @@ class StartTab:
             self.notice = ui.html("", "start_notice")
         with gr.Column(elem_classes="card"):
             ui.html(_MEANINGS)
-        self.walkthrough.connect({self.prompt}, self._asked, self.stop, self.notice)
+        self.walkthrough.connect({self.prompt}, self._request, self.stop, self.notice)
         ui.stop_by(self.stop, page.stop, self.notice)
 
     def open_in(self, request: RequestFields) -> None:
@@ -117,11 +117,11 @@ class StartTab:
         )
         filled_in.then(None, None, None, js="() => generateInPlayground()", **ui.QUIET)
 
-    def _asked(self, values: Any) -> Asked:
+    def _request(self, values: Any) -> FilledRequest:
         """The stored run's request; of the first model where that one is not offered."""
         del values
         run, models = self._stored.run, self._page.models()
         is_offered = self._page.info(run.model) is not None or not models
         model = run.model if is_offered else models[0].name
         prompt = self._page.prompt(model, str(run.prompt))
-        return Asked(model, prompt, run.options, exact_key=False, holds_seed=True)
+        return FilledRequest(model, prompt, run.options, exact_key=False, holds_seed=True)

@@ -35,7 +35,7 @@ class StatisticsTab:
                 self.runs = html("", "statistics_runs")
         gr.on(
             page.in_sight["statistics"].click,
-            self._look,
+            self._refresh,
             self.sent,
             [self.engine, self.sent],
             **EACH_TIME,
@@ -47,7 +47,7 @@ class StatisticsTab:
             **EACH_TIME,
         )
 
-    def _look(self, sent: int | None) -> tuple[Any, Any]:
+    def _refresh(self, sent: int | None) -> tuple[Any, Any]:
         """The engine's part, when it is another than the one last sent."""
         shown = engine_statistics(self._page.backend.cached_functions(), self._page.backend.past())
         new = hash(shown)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from playground.context.measuring import MeasuringRun
-from playground.context.runs import Ending, Runs, TextRun, reporting_errors
+from playground.context.runs import Ending, TextRun, VisitorRuns, reporting_errors
 from playground.tabs.generate.report import report
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
@@ -95,7 +95,7 @@ def test_loading_the_model_is_part_of_the_time_from_end_to_end() -> None:
 
 
 def test_whoever_waits_is_told_for_how_long_where_that_is_known() -> None:
-    runs, engine = Runs(), FakeBackend()
+    runs, engine = VisitorRuns(), FakeBackend()
     for place, expected_s in enumerate((2.0, 3.0, None)):
         run = a_run()
         said = engine.predict(run.model, run.prompt, run.options)
@@ -108,7 +108,7 @@ def test_whoever_waits_is_told_for_how_long_where_that_is_known() -> None:
 
 
 def test_a_visitor_has_one_run_at_a_time_and_one_event_carries_it_out() -> None:
-    runs = Runs()
+    runs = VisitorRuns()
     assert runs.begin("one", a_run()) == 0
     with pytest.raises(InvalidRequest, match="has not ended yet"):
         runs.begin("one", a_run())
@@ -116,7 +116,7 @@ def test_a_visitor_has_one_run_at_a_time_and_one_event_carries_it_out() -> None:
     runs.leave("one")
     assert runs.begin("three", a_run()) == 1
 
-    runs = Runs()
+    runs = VisitorRuns()
     run = a_run()
     runs.begin("one", run)
     assert runs.take("one") is run
@@ -125,7 +125,7 @@ def test_a_visitor_has_one_run_at_a_time_and_one_event_carries_it_out() -> None:
 
 
 def test_runs_that_no_page_carries_out_or_shows_are_not_kept_for_ever() -> None:
-    runs = Runs()
+    runs = VisitorRuns()
     runs.begin("a page", a_run())
     running = runs.take("a page")
     for number in range(5000):
@@ -146,7 +146,7 @@ def test_runs_that_no_page_carries_out_or_shows_are_not_kept_for_ever() -> None:
 
 
 def test_events_take_their_own_run_and_leave_those_of_other_tabs_alone() -> None:
-    runs, run, own, others = Runs(), a_run(), object(), object()
+    runs, run, own, others = VisitorRuns(), a_run(), object(), object()
     runs.begin("one", run, own)
     assert runs.take("one", others) is None
     assert runs.take("one", own) is run
@@ -157,7 +157,7 @@ def test_events_take_their_own_run_and_leave_those_of_other_tabs_alone() -> None
 
 
 def test_who_leaves_or_stops_ends_the_run() -> None:
-    runs = Runs()
+    runs = VisitorRuns()
     run = a_run()
     runs.begin("one", run)
     runs.leave("one")
@@ -165,7 +165,7 @@ def test_who_leaves_or_stops_ends_the_run() -> None:
     assert run.stopped
     assert runs.of("one") is None
 
-    runs, run = Runs(), a_run()
+    runs, run = VisitorRuns(), a_run()
     assert not runs.stop("visitor")
     runs.begin("visitor", run)
     assert runs.stop("visitor")
@@ -185,7 +185,7 @@ def test_who_leaves_or_stops_ends_the_run() -> None:
 def test_an_error_ends_the_run_and_becomes_a_sentence_that_is_shown_once(
     error: Exception | None, sentence: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    runs, run = Runs(), a_run()
+    runs, run = VisitorRuns(), a_run()
     runs.begin("one", run)
     with runs.carrying_out("one"):
         assert runs.of("one") is run
@@ -205,7 +205,7 @@ def test_an_error_ends_the_run_and_becomes_a_sentence_that_is_shown_once(
 
 
 def test_a_visitor_who_has_left_is_shown_nothing() -> None:
-    runs = Runs()
+    runs = VisitorRuns()
     runs.begin("in the middle", a_run())
     with runs.carrying_out("in the middle"):
         runs.leave("in the middle")
@@ -218,7 +218,7 @@ def test_a_visitor_who_has_left_is_shown_nothing() -> None:
 
 
 def test_a_run_or_measurement_keeps_the_engine_and_says_how_long(clock: Clock) -> None:
-    engine, run, runs = FakeBackend(), a_run(), Runs()
+    engine, run, runs = FakeBackend(), a_run(), VisitorRuns()
     runs.begin("me", run)
     run.prediction = engine.predict(run.model, run.prompt, run.options)
     run.prediction = replace(run.prediction, expected_s=5.0)
@@ -234,7 +234,7 @@ def test_a_run_or_measurement_keeps_the_engine_and_says_how_long(clock: Clock) -
     assert runs.occupation(EngineStatus("compiling", "another key")) is None
     assert runs.occupation(EngineStatus("generating", making.detail)) is None
 
-    runs, run = Runs(), Measurement()
+    runs, run = VisitorRuns(), Measurement()
     runs.begin("me", run)
     assert runs.occupation(EngineStatus("ready")) is None
     runs.take("me")

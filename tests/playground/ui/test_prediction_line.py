@@ -39,7 +39,8 @@ def test_the_sentence(outcome: CacheOutcome, expected_s: float | None, sentence:
         (0.21, 0.64, "about 210 ms to 640 ms."),
         (0.29, 0.41, "about 310 ms."),
         (None, None, "about 310 ms."),
-        (0.0004, 0.31, "about 1 ms to 310 ms."),
+        (0.0004, 0.31, "about 310 ms."),
+        (0.09, 5.2, "about 310 ms."),
     ],
 )
 def test_a_range_where_times_scatter(low_s: float | None, high_s: float | None, said: str) -> None:

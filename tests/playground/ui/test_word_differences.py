@@ -7,7 +7,7 @@ from playground.ui.word_differences import WordPair, marked_pair, word_pairs
 
 
 def pairs(said: str, heard: str) -> list[tuple[str | None, str | None]]:
-    return [(pair.said, pair.heard) for pair in word_pairs(said, heard) if not pair.is_same]
+    return [(pair.expected, pair.found) for pair in word_pairs(said, heard) if not pair.is_same]
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_the_fewest_words_differ(
 def test_all_words_of_both_texts_are_there_in_order() -> None:
     said, heard = "set a timer for ten minutes now", "set timer for two ten minute"
     found = word_pairs(said, heard)
-    assert " ".join(pair.said for pair in found if pair.said) == said
-    assert " ".join(pair.heard for pair in found if pair.heard) == heard
+    assert " ".join(pair.expected for pair in found if pair.expected) == said
+    assert " ".join(pair.found for pair in found if pair.found) == heard
     assert sum(not pair.is_same for pair in found) == 4
 
     assert not WordPair("a", None).is_same

@@ -31,7 +31,7 @@ AS_EXPECTED = {
 def walkthrough(results: dict[Step, list[GenerationResult]], prompt: str = "Once") -> Walkthrough:
     first, smaller = requests_for(OPTIONS)
     run = Walkthrough("gpt2-stories", prompt, first, smaller, smaller is OPTIONS, Registry())
-    run.has_begun = True
+    run.has_started = True
     run.results = results
     return run
 

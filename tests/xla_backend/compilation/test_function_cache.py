@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from xla_backend import CacheKey, CacheOutcome
-from xla_backend.compilation.function_cache import KEPT_RUNS, Built, FunctionCache
+from xla_backend.compilation.function_cache import MAX_TIMED_RUNS, Built, FunctionCache
 
 KEY, OTHER_KEY = CacheKey(16, 1, 16), CacheKey(32, 1, 16)
 
@@ -129,8 +129,8 @@ def test_the_first_run_is_kept_apart_from_the_latest_cached_ones() -> None:
 
     cache: FunctionCache[str] = FunctionCache()
     slot, _ = cache.get("a", KEY, lambda: built("function"))
-    for run_s in range(KEPT_RUNS + 11):
+    for run_s in range(MAX_TIMED_RUNS + 11):
         cache.record(slot, float(run_s))
     (entry,) = cache.cached_functions()
-    assert entry.cached.n == KEPT_RUNS
+    assert entry.cached.n == MAX_TIMED_RUNS
     assert entry.cached.min_s == 11.0

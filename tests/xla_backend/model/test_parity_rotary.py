@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests import gguf_files
-from tests.decoder_forms import FORMS, LONG_FORM, SHORT_FORM
+from tests.decoder_forms import AS_GGUF, FORMS, LONG_FORM, SHORT_FORM
 from tests.xla_backend.model.rotary_parity import (
     DECIDED,
     EXPECTED,
@@ -71,17 +71,6 @@ def test_pytorch_writes_the_same_tokens(backend: Backend, tmp_path: Path, form: 
     """As rows of the pool at all lengths; of some, of a padded prompt, of two by beams."""
     beams = (1, 4) if form in ("Gemma 3", "Qwen3.5") else () if form in LIKE_OTHERS else (1,)
     _compare(backend, tmp_path, form, lambda length, asked: length == 40 and asked in beams)
-
-
-AS_GGUF = {
-    "Falcon-H1": "falcon-h1",
-    "Falcon-H1 norms": "falcon-h1",
-    "Granite 4": "granite",  # without Mamba layers
-    "Granite 4 Mamba": "granitehybrid",
-    "Granite 4 experts": "granitehybrid",
-    "Granite shared experts": "granitemoe",
-    "Qwen2 experts": "qwen2moe",
-}
 
 
 @pytest.mark.parametrize("form", AS_GGUF)

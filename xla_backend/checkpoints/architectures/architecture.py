@@ -31,7 +31,7 @@ class Architecture:
         quantizations: of `quantization_config`, the methods whose weights can be read.
         prefix: of tensor names in the class with a head; some files leave it out.
         aliases: tensors that a file may have in place of another.
-        complete: sets what the configuration's class does not keep, from config.json's values.
+        complete: sets what the configuration's class loses of config.json's values.
         tensor_shapes: name and shape of all tensors of a checkpoint.
         gguf: how llama.cpp's files have it; None if they are not read.
     """

@@ -105,7 +105,7 @@ def rotary(
             base = [_llama3(x, rope) for x in base]
         elif kind not in ("default", "dynamic"):
             raise ModelUnavailable(
-                f"the model's config.json asks for rotary positions of the kind {kind!r}; known "
+                f"the model's config.json sets rotary positions of the kind {kind!r}; known "
                 "are default, linear, dynamic, yarn, longrope, llama3 and proportional."
             )
         queries = (growth, rope["original_max_position_embeddings"]) if growth else None

@@ -122,7 +122,7 @@ def norms(form: DecoderForm) -> tuple[str | None, str | None, str | None, str | 
     """The names of a layer's norms: before and after the mixer, before and after the feed-forward
     network.
 
-    Where outputs are normalised, the second has the name that the third has elsewhere.
+    Where outputs are normalised, the second has the name that the third has otherwise.
     """
     before, after = "input_layernorm", "post_attention_layernorm"
     if not form.has_post_norms:

@@ -1,7 +1,7 @@
 """Whisper models in CTranslate2's format, as faster-whisper has them: config, tokens, weights.
 
-Knows the file's layout, and the names that a Hugging Face folder has instead. Must not know other
-formats, nor what a model computes. The specification is CTranslate2's `model_spec.py`.
+Knows the file's layout, and the names that a Hugging Face folder has instead. The specification is
+CTranslate2's `model_spec.py`.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _variables(path: Path) -> dict[str, np.ndarray]:
 
 
 def _special_tokens(folder: Path) -> dict[str, int]:
-    """Those that the tokenizer has beside its vocabulary; empty if it is missing or damaged."""
+    """The tokens that the tokenizer adds to its vocabulary; empty if it is missing or damaged."""
     path = folder / "tokenizer.json"
     try:
         found = path.stat()

@@ -1,8 +1,8 @@
 """GGUF files: their metadata and their tensors, checked before anything is trusted.
 
 Knows the container: where keys, values and tensors are, and that a count or an offset may be wrong
-or malicious. Must not know architectures, tokenizers, or what a key means. The package `gguf`
-provides the types and dequantizes; its reader is not used, because it trusts the file.
+or malicious. The package `gguf` provides the types and dequantizes; its reader is not used, because
+it trusts the file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF checkpoint, built as its tokenizer.json would have it.
 
 Knows the vocabularies that llama.cpp stores, byte-level or SentencePiece, and what it leaves out:
-how text is split, and merges that follow from scores. Must not know the file's format or models.
+how text is split, and merges that follow from scores.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parts of a mapped file, whose pages are freed with them.
 
-Knows how much memory a part takes. Must not know what a file contains.
+Knows how much memory a part takes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The costs of instructions: operations, and bytes read and written.
 
 Knows the rules of XLA's own cost analysis (xla/service/hlo_cost_analysis.cc) for the instructions
-of text and speech models. Must not know models, nor which instructions run.
+of text and speech models.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`walk`: the kernels that run when a compiled function is called, or one round of its loop.
 
 Knows control flow in HLO (loops, branches, calls) and follows weights through it, from the
-function's arguments to the kernels that read them. Must not know the names of weights.
+function's arguments to the kernels that read them.
 
 A kernel is one instruction of the optimised program that computes or copies: a fusion, a product, a
 library call, a copy. XLA on a CPU runs each as a separate piece of machine code.

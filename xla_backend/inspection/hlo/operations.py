@@ -1,6 +1,6 @@
 """The number of TensorFlow operations, for one call or one round of a loop.
 
-Knows function definitions: calls, branches, loops. Must not know models.
+Knows function definitions: calls, branches, loops.
 """
 
 from __future__ import annotations

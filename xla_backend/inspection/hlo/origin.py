@@ -1,7 +1,6 @@
 """Where a kernel comes from: the layer, the part of the model, the line of Python.
 
-Knows how checkpoints name weights and how this package's models name their functions. Must not know
-costs, nor XLA beyond its names of operations.
+Knows how checkpoints name weights and how this package's models name their functions.
 """
 
 from __future__ import annotations

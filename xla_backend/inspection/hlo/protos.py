@@ -1,7 +1,7 @@
 """XLA's and TensorFlow's messages, without TensorFlow.
 
-Knows where their Python classes are in TensorFlow's package. Must not know what they are used for.
-TensorFlow takes seconds to import; these files of its package do not need it.
+Knows where their Python classes are in TensorFlow's package. TensorFlow takes seconds to import;
+these files of its package do not need it.
 """
 
 from __future__ import annotations

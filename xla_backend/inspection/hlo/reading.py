@@ -1,7 +1,6 @@
 """`read`: inspects the compiled functions of a cache key in the store.
 
-Knows the contents of the store's entries. Must not import TensorFlow, with which reading would take
-ten times as long. Nothing is traced, compiled or run.
+Knows the contents of the store's entries. Nothing is traced, compiled or run.
 """
 
 from __future__ import annotations

@@ -134,39 +134,40 @@ class Pages(NamedTuple):
     def before(
         self, lines: tf.Tensor, places: tf.Tensor, layer: tf.Tensor, count: int, in_state: int
     ) -> tf.Tensor:
-        """See `graph.kv_operations.before`; token by token, each after the one before it."""
+        """See `graph.kv_operations.before`; `in_state` as in `graph.kv_operations.Addresses`."""
         row, position = _rows(places)
         width, length = lines.shape[1], tf.shape(lines)[0]
         offset = tf.cast(layer[0], tf.int32) // 4
         handle = self.rows if in_state else self.kv
-        state = self._block(row, self.blocks.shape[1] - 1)
+        of_state = self.blocks.shape[1] - 1
 
-        def place(token: tf.Tensor, at: tf.Tensor) -> tf.Tensor:
-            """Of a position of a token's row."""
-            if in_state:
-                return tf.stack([tf.gather(state, token), offset + at % in_state * width])
-            block = self._block(tf.gather(row, token), at // BLOCK)
-            return tf.stack([block, offset + at % BLOCK * width])
+        def place(row: tf.Tensor, at: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            """Block (or state) and column of a row's position."""
+            block = self._block(row, of_state if in_state else at // BLOCK)
+            return block, offset + at % (in_state or BLOCK) * width
 
-        def take(token: tf.Tensor, memory: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            at = tf.gather(position, token)
-            earlier = [
-                tf.where(
-                    at >= back,
-                    xla.dynamic_slice(memory, place(token, tf.maximum(at - back, 0)), [1, width]),
-                    0.0,
-                )
-                for back in range(1, count + 1)
-            ]
-            found = xla.dynamic_update_slice(
-                found, tf.concat(earlier, axis=1), tf.stack([token, 0])
-            )
-            own = tf.gather(lines, token[None])
-            return token + 1, xla.dynamic_update_slice(memory, own, place(token, at)), found
+        def read(
+            token: tf.Tensor, memory: tf.Tensor, found: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            own, at = tf.gather(row, token), tf.gather(position, token)
+
+            def earlier(back: int) -> tf.Tensor:
+                start = tf.stack(place(own, tf.maximum(at - back, 0)))
+                line = tf.where(at >= back, xla.dynamic_slice(memory, start, [1, width]), 0.0)
+                # A row's tokens are neighbours.
+                here = tf.maximum(token - back, 0)
+                is_new = (token >= back) & (tf.gather(row, here) == own)
+                return tf.where(is_new, tf.gather(lines, here[None]), line)
+
+            every = tf.concat([earlier(back) for back in range(1, count + 1)], axis=1)
+            found = xla.dynamic_update_slice(found, every, tf.stack([token, 0]))
+            return token + 1, memory, found
 
         start = (tf.constant(0), _read(handle), tf.zeros([length, count * width]))
-        _, memory, found = tf.while_loop(lambda token, *_: token < length, take, start)
-        _assign(handle, memory)
+        _, memory, found = tf.while_loop(lambda token, *_: token < length, read, start)
+        # What is written where must need what was read, or XLA copies all memory to write first.
+        nothing = tf.cast(tf.reduce_any((found > 0.0) & (found < 0.0)), tf.int32)
+        _assign(handle, _written(memory, lines, *place(row, position + nothing)))
         return only_tokens(found, places)
 
     def advance(
@@ -211,13 +212,15 @@ class Pages(NamedTuple):
             state = tf.where(is_first, saved, state)
             held = tf.where(is_first & (own > 0), tf.cast(held, tf.int32), here)
 
-            def again(of: tf.Tensor, memory: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, ...]:
-                """A recent token, which was a draft then."""
-                begin = recent_at + of % RECENT * heads.line
-                line = xla.dynamic_slice(memory, tf.stack([own, begin]), [1, heads.line])
-                return of + 1, memory, behind(state, line)
+            # Not in the loop: XLA would copy all memory for a loop that only reads it.
+            recent = xla.dynamic_slice(memory, tf.stack([own, recent_at]), [1, RECENT * heads.line])
+            recent = tf.reshape(recent, [RECENT, heads.line])
 
-            _, memory, state = tf.while_loop(lambda of, *_: of < here, again, (held, memory, state))
+            def again(of: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                """A recent token, which was a draft then."""
+                return of + 1, behind(state, tf.gather(recent, (of % RECENT)[None]))
+
+            _, state = tf.while_loop(lambda of, _: of < here, again, (held, state))
             line = tf.gather(lines, token[None])
             state = behind(state, line)
             read = xla.dynamic_update_slice(read, state[:, :width], tf.stack([token, 0]))

@@ -1,6 +1,6 @@
-"""The model families: what differs between architectures, behind one interface (`model.Model`).
+"""The model families: what differs between architectures, with one interface (`model.Model`).
 
-Knows which configuration belongs to which family. Must not know decoding, caches or time.
+Knows which configuration belongs to which family.
 """
 
 from __future__ import annotations

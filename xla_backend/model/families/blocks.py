@@ -1,7 +1,6 @@
 """The parts of every transformer here: projections, norms, attention, the KV cache.
 
-Knows tensors and which layouts are quick with XLA on a CPU. Must not know architectures,
-checkpoints or decoding. Axes in shapes:
+Knows tensors and which layouts are quick with XLA on a CPU. Axes in shapes:
 
     B  batch: texts that are decoded together
     K  beams of each text
@@ -258,7 +257,7 @@ def attend_causally(
 def row(x: tf.Tensor, place: tf.Tensor, axis: int = 0) -> tf.Tensor:
     """One row, as an axis of length 1.
 
-    A slice would do, but TensorFlow compiles slices anew for every place where they begin.
+    A slice would do, but TensorFlow compiles a slice again for each place where it starts.
     """
     return tf.gather(x, place[None], axis=axis)
 
@@ -546,17 +545,17 @@ class WeightReader:
     @_saved
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
         """The array as a variable, with `offset` added."""
-        return self._keep(name, self.array(name) + offset if offset else self.array(name))
+        return self._add(name, self.array(name) + offset if offset else self.array(name))
 
     @_saved
     def exponential(self, name: str) -> tf.Variable:
         """The exponential of an array as a variable."""
-        return self._keep(name, np.exp(self.array(name)))
+        return self._add(name, np.exp(self.array(name)))
 
     @_saved
     def transposed(self, name: str) -> tf.Variable:
         """The array as a variable, its axes swapped."""
-        return self._keep(name, self.array(name).T)
+        return self._add(name, self.array(name).T)
 
     @_saved
     def matrix(self, name: str) -> Matrix:
@@ -583,7 +582,7 @@ class WeightReader:
             self.array(f"{name}.bias") if f"{name}.bias" in self else np.zeros(size, np.float32)
             for name, size in zip(names, sizes, strict=True)
         ]
-        return Linear(matrix, self._keep(f"{label}.bias", np.concatenate(biases)))
+        return Linear(matrix, self._add(f"{label}.bias", np.concatenate(biases)))
 
     @_saved
     def parts(self, names: Sequence[str]) -> Matrices:
@@ -592,14 +591,14 @@ class WeightReader:
         whole = stack[0]
         if len(stack) > 1:  # of several formats
             whole = np.concatenate([_dequantized(part) for part in stack])
-        keep = functools.partial(self._written, names[0])
+        save = functools.partial(self._written, names[0])
         form = self._in_eight_bits, self.kernels.multiplies
-        return Matrices.of(self._in_kind(whole), len(names), keep, *form)
+        return Matrices.of(self._in_kind(whole), len(names), save, *form)
 
     @_saved
     def stack(self, names: Sequence[str]) -> tf.Variable:
         """Arrays of one shape as one variable, with an axis before theirs."""
-        return self._keep(names[0], np.stack([self.array(name) for name in names]))
+        return self._add(names[0], np.stack([self.array(name) for name in names]))
 
     @_saved
     def convolution(self, name: str) -> Linear:
@@ -641,9 +640,9 @@ class WeightReader:
         return self._arrays.pop(name)
 
     def _matrix(self, name: str, weights: Weights) -> Matrix:
-        keep = functools.partial(self._written, name)
+        save = functools.partial(self._written, name)
         form = self._in_eight_bits, self.kernels.multiplies
-        return Matrix.of(self._in_kind(weights), keep, *form)
+        return Matrix.of(self._in_kind(weights), save, *form)
 
     def _in_kind(self, weights: Weights) -> Weights:
         """A matrix in the format chosen for matrices."""
@@ -655,7 +654,7 @@ class WeightReader:
                 weights, self.rounded_bits = rounded(weights), 8
         return weights
 
-    def _keep(self, name: str, array: np.ndarray) -> tf.Variable:
+    def _add(self, name: str, array: np.ndarray) -> tf.Variable:
         return self._written(name, array.shape, array.dtype, lambda to: np.copyto(to, array))
 
     def _written(

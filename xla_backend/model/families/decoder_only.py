@@ -3,7 +3,7 @@
 Knows their checkpoints and their forward pass: a padded prompt at once (`prefill`), then token by
 token (`step`); or any tokens over blocks of KV memory (`run`). `padded_length` is the number of
 slots for the prompt; those of its padding, on the left, are masked. Positions count from the first
-real token. Must not know how tokens are selected. Axes: see `blocks`.
+real token. Axes: see `blocks`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Knows their checkpoints, their relative positions, and the embeddings and head around the stacks.
 `padded_length` is the length of the encoder's input with its padding, which is on the right and
-masked. The decoder prompt is the start token. Must not know how tokens are selected. Axes: see
-`blocks`.
+masked. The decoder prompt is the start token. Axes: see `blocks`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Routed experts: gated feed-forward networks of which a router chooses some for each token.
 
-Knows how tokens are routed, so that only chosen experts are read. Must not know architectures or
-checkpoints. T tokens, E the model's width.
+Knows how tokens are routed, so that only chosen experts are read. T tokens, E the model's width.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Mixers of a layer: attention with rotary positions, a short convolution, a state that each token
-changes, or attention beside such a state.
+changes, or attention in parallel with such a state.
 
 Knows each in the three ways that a model runs (a padded prompt at once, `prefill`; token by token,
 `step`; any tokens over blocks of memory, `run`), and its state of earlier positions in each. Must
@@ -253,8 +253,8 @@ class Recurrent(NamedTuple):
 
     Attributes:
         inputs: of its convolution, see `Inputs`.
-        state: `[B, numbers]` behind a prompt; `[B, 1, K, numbers]` behind the last new token;
-            `[K, B, numbers]` behind the current one.
+        state: `[B, numbers]` after a prompt; `[B, 1, K, numbers]` after the last new token;
+            `[K, B, numbers]` after the current one.
     """
 
     inputs: tf.Tensor
@@ -497,7 +497,7 @@ class Mamba(NamedTuple):
 
 
 class State(NamedTuple):
-    """A state that each token changes, behind a short convolution; see `attention.recurrence`.
+    """A short convolution, then a state that each token changes; see `attention.recurrence`.
 
     Attributes:
         into: yields what `rule` splits.
@@ -556,8 +556,8 @@ class State(NamedTuple):
     ) -> tuple[tf.Tensor, tuple[()]]:
         """See `Mixer.run`."""
         given, gate, factors = self._inputs(x)
-        behind = of_layer + tf.constant([self.heads.row_bytes, 0, 0], tf.int64)
-        mixed = self.taps.run(given, places, memory, behind)
+        after_state = of_layer + tf.constant([self.heads.row_bytes, 0, 0], tf.int64)
+        mixed = self.taps.run(given, places, memory, after_state)
         lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
         read = memory.advance(lines, places, of_layer, self.heads, corrects=corrects)
         return self._finish(read, lines, gate), ()

@@ -1,6 +1,6 @@
 """`Model`: the interface of every family to the decoding loop.
 
-Knows the shapes of arguments and results. Must not know any architecture. Axes: see `blocks`.
+Knows the shapes of arguments and results. Axes: see `blocks`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class PooledModel(Model, Protocol):
     """A decoder-only model that runs any tokens of any rows in one call, over blocks of KV memory.
 
     So one compiled function serves every length of prompt and text: the next tokens of several
-    rows, a chunk of one row's prompt, or a token and drafts behind it.
+    rows, a chunk of one row's prompt, or a token and the drafts after it.
 
     Attributes:
         layer_bytes: what each layer takes of a block of KV memory.

@@ -117,7 +117,7 @@ class Rotary(PaddedPrompt):
         """The model of a checkpoint.
 
         Raises:
-            ModelUnavailable: a weight is missing, or the configuration asks for what is not here.
+            ModelUnavailable: a weight is missing, or the configuration is not supported.
         """
         form = describe(config)
         activation = scaled = blocks.activation(form.activation)

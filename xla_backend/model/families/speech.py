@@ -3,9 +3,8 @@
 Knows their checkpoints, the convolutions over a log-mel spectrogram and the learned positions.
 `padded_length` is the number of mel frames (10 ms each) in the window that the model takes. There
 is only one such size, so no size of its functions is open. The decoder prompt (start, language,
-task, no timestamps) is an argument, so that all languages run the same compiled function. Must not
-know recordings or how tokens are selected. Axes: see `blocks` and `stacks`; M mel bands, F = 2 S
-mel frames.
+task, no timestamps) is an argument, so that all languages run the same compiled function. Axes: see
+`blocks` and `stacks`; M mel bands, F = 2 S mel frames.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from playground import create_app
 from playground.context.limits import Limits
 from playground.context.page_context import PageContext
 from playground.tabs.batch import crowd_report
-from playground.tabs.batch.crowd import Crowd, beside, crowd, most_visitors, summary
+from playground.tabs.batch.crowd import Crowd, comparable, crowd, most_visitors, summary
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.reader import is_text
 from tests.playground.samples import INJECTIONS, result
@@ -139,7 +139,7 @@ def test_visitors_come_together_or_one_at_a_time_with_salts(built_page: PageCont
     assert engine.inside_at_most == 4
     assert len(set(engine.salts)) == 4
     assert all(engine.salts)
-    assert [visitor.said for visitor in ended.members] == ["One day", "A fox"] * 2
+    assert [visitor.typed for visitor in ended.members] == ["One day", "A fox"] * 2
     assert ended.is_over
 
     engine = Engine()
@@ -176,9 +176,9 @@ def test_both_runs_stand_beside_each_other(built_page: PageContext) -> None:
     alone = run(replace(built_page, backend=Engine()), 2, None)
     longer = crowd(built_page, MODEL, PROMPTS, 2, 11, 0)
     again = crowd(built_page, MODEL, PROMPTS, 2, 10, 100)
-    assert beside(again, [together, alone]) == (again, alone)
-    assert beside(longer, [together, alone]) == (longer,)
-    html = crowd_report.report(beside(alone, [together]))
+    assert comparable(again, [together, alone]) == (again, alone)
+    assert comparable(longer, [together, alone]) == (longer,)
+    html = crowd_report.report(comparable(alone, [together]))
     assert html.count("<figcaption>0 ms apart<") == html.count("<figcaption>One at a time<") == 1
     # Of two seconds each one's queue is an eighth, its second request a second later.
     assert html.count('class="phase-queue" style="left:0.00%;width:12.50%"') == 2

@@ -91,7 +91,7 @@ class Chatting:
         tab = self.tab
         return {
             **dict(zip(tab.controls.inputs, options, strict=True)),
-            **{tab.text: text, tab.shelf.opened: self.opened, tab._salt: SALT},  # noqa: SLF001
+            **{tab.text: text, tab.conversations.opened: self.opened, tab._salt: SALT},  # noqa: SLF001
             **{
                 tab.model: model,
                 tab.system: "",
@@ -125,7 +125,7 @@ class Chatting:
     def _show(self, updates: dict[Any, Any]) -> None:
         skipped = gr.skip()
         self.shown |= {part: value for part, value in updates.items() if value != skipped}
-        self.opened = self.shown.get(self.tab.shelf.opened, self.opened)
+        self.opened = self.shown.get(self.tab.conversations.opened, self.opened)
 
 
 @pytest.fixture

@@ -73,9 +73,9 @@ def test_the_prediction_and_the_table_follow_what_is_kept() -> None:
     assert report.outcome(FunctionRequest("convolution", 8), kept) is MISS
     assert "batch of 6, padded to 8 · float32[8, 10]" in words(report.prediction(padded, kept))
 
-    assert "No function is in memory yet" in report.kept_table([])
+    assert "No function is in memory yet" in report.shapes_table([])
     shape = StoredKey("dense", 8, (5, 7), CallPhases(0.02, 0, 0.03), CallPhases(0.1, 0.3, 0.1))
-    shown = words(report.kept_table([shape]))
+    shown = words(report.shapes_table([shape]))
     assert "Two dense layers float32[8, 10] 5, 7 50 ms trace 20 ms 500 ms" in shown
     assert "trace 100 ms · compile 300 ms" in shown
 

@@ -86,7 +86,7 @@ def test_unchanged_parts_are_not_sent_again(visitor: Visitor) -> None:
 def test_only_admins_can_start_afresh(engine: FakeBackend, admin: bool) -> None:
     names = {fn.name for fn in page(admin).fns.values()}
     buttons = {b.elem_id for b in page(admin).blocks.values() if isinstance(b, gr.Button)}
-    assert ("_start_afresh" in names, "functions_afresh" in buttons) == (admin, admin)
+    assert ("_clear" in names, "functions_afresh" in buttons) == (admin, admin)
     if admin:
         engine.compare_function("dense", 5)
         visitor = Visitor(page(admin))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from demo_models.recipes.stories import tell
+from demo_models.recipes.stories import write_story
 from playground.context.limits import Limits
 from playground.tabs.generate.examples import (
     ALL_EXAMPLES,
@@ -45,7 +45,7 @@ def test_a_model_gets_what_it_was_made_for(info: ModelInfo, expected: tuple[Exam
 
 
 def test_the_stories_to_read_are_those_that_no_model_was_trained_on() -> None:
-    held_out = {seed: tell(seed, "held-out") for seed in HELD_OUT_STORIES}
+    held_out = {seed: write_story(seed, "held-out") for seed in HELD_OUT_STORIES}
     assert {seed: story.text for seed, story in held_out.items()} == HELD_OUT_STORIES
     inputs = {f"summarize: {story.text}" for story in held_out.values()}
     inputs |= {

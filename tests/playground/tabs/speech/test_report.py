@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 import pytest
 
 from playground.tabs.speech.report import (
-    Heard,
+    Transcribed,
     empty_speech_report,
     empty_transcript,
-    heard_transcript,
+    finished_transcript,
     speech_report,
     times_real_time,
     transcript,
@@ -48,15 +48,17 @@ def test_the_speed_counts_all_work_and_no_waiting() -> None:
     assert times_real_time(transcription()) == pytest.approx(2.4 / 0.2)
     waited = Timing(queue_s=5.0, prefill_s=0.2, total_s=5.2)
     assert times_real_time(transcription(timing=waited)) == pytest.approx(2.4 / 0.2)
-    assert "12× faster than real time" in text(speech_report(Heard(transcription(timing=waited))))
+    assert "12× faster than real time" in text(
+        speech_report(Transcribed(transcription(timing=waited)))
+    )
 
     result = transcription(cache=CacheOutcome.MISS, timing=slow())
-    report = text(speech_report(Heard(result)))
+    report = text(speech_report(Transcribed(result)))
     assert "MISS" in report
     assert "3.4× slower than real time, this once" in report
     assert "7.80 s of this went into tracing and compiling, once" in report
 
-    report = text(speech_report(Heard(transcription())))
+    report = text(speech_report(Transcribed(transcription())))
     assert "HIT Already compiled" in report
     # Making the function took 3 s, the first token of a window 0.1 s.
     assert "31× faster to the first token than the first window of this shape" in report
@@ -65,25 +67,27 @@ def test_the_speed_counts_all_work_and_no_waiting() -> None:
     assert "Read sound 40 ms" in report
 
     result = transcription(windows=(window(), window(start_s=2.4, end_s=4.0)))
-    assert "Run time a window 150 ms" in text(speech_report(Heard(result)))
+    assert "Run time a window 150 ms" in text(speech_report(Transcribed(result)))
 
 
 def test_the_words_that_differ_are_marked_and_a_right_transcript_is_called_right() -> None:
-    heard = Heard(transcription(text="set a timer for thirty minutes"), "set a timer for thirteen")
-    html = heard_transcript(heard)
+    heard = Transcribed(
+        transcription(text="set a timer for thirty minutes"), "set a timer for thirteen"
+    )
+    html = finished_transcript(heard)
     assert "<ins>thirty minutes</ins>" in html
     assert "<del>thirteen</del>" in html
     assert "2 word errors in 5 words (40%)" in text(html)
 
-    html = heard_transcript(Heard(transcription(text="Turn it off."), "turn it off"))
+    html = finished_transcript(Transcribed(transcription(text="Turn it off."), "turn it off"))
     assert "all 3 words right" in text(html)
     assert not {"ins", "del"} & set(Reader(html).tags)
-    assert "heard no words" in heard_transcript(Heard(transcription(text="")))
+    assert "heard no words" in finished_transcript(Transcribed(transcription(text="")))
 
 
 @pytest.mark.parametrize(("said", "finish"), [(None, "eos"), ("turn it off now", "stopped")])
 def test_without_the_truth_or_the_whole_nothing_is_judged(said: str | None, finish: str) -> None:
-    html = heard_transcript(Heard(transcription(text="turn it", finish=finish), said))
+    html = finished_transcript(Transcribed(transcription(text="turn it", finish=finish), said))
     assert text(html) == "turn it"
 
 
@@ -108,7 +112,7 @@ def test_the_remarks_say_what_a_careful_reader_asks() -> None:
     result = transcription(
         finish="stopped", load_s=1.5, language="en", windows=(window(), window(cache=None, text=""))
     )
-    report = text(speech_report(Heard(result, other_s=7.0)))
+    report = text(speech_report(Transcribed(result, other_s=7.0)))
     assert "You stopped it" in report
     assert "1 window without any sound was not run" in report
     assert "Language: en" in report
@@ -128,9 +132,9 @@ def test_words_never_become_markup(said: str) -> None:
     result = transcription(text=said, windows=(window(text=said), window(text=said)))
     for html in (
         transcript(said, writing=True),
-        heard_transcript(Heard(result)),
-        heard_transcript(Heard(result, "other words")),
-        heard_transcript(Heard(transcription(text="other"), said)),
+        finished_transcript(Transcribed(result)),
+        finished_transcript(Transcribed(result, "other words")),
+        finished_transcript(Transcribed(transcription(text="other"), said)),
         window_table(result.windows),
     ):
         allowed = {"div", "span", "p", "strong", "ins", "del", "table", "thead", "tbody", "tr"}

@@ -37,12 +37,12 @@ def test_windows_are_shown_as_they_come_but_not_too_often(monkeypatch: pytest.Mo
 def test_the_true_words_are_known_of_examples_only(tmp_path: Path) -> None:
     example = speech_examples()[0]
     (tmp_path / "audio").write_bytes(example.sound)
-    for recording, said in ((tmp_path / "audio", example.said), (tmp_path / "other", None)):
+    for recording, said in ((tmp_path / "audio", example.words), (tmp_path / "other", None)):
         run = a_run(str(recording))
-        assert run.heard() is None
+        assert run.transcribed() is None
         list(run.steps(engine(1), waited_s=2.0))
-        heard = run.heard()
-        assert heard.said == said
+        heard = run.transcribed()
+        assert heard.expected == said
         assert heard.result.timing.queue_s == pytest.approx(2.0, abs=0.1)
 
 
@@ -53,5 +53,5 @@ def test_stop_ends_the_windows() -> None:
     next(progress)
     run.stop()
     assert len(list(progress)) <= 1
-    heard = run.heard()
+    heard = run.transcribed()
     assert heard.result.finish == "stopped"

@@ -1,5 +1,5 @@
-"""Gemma 2 and 3 (Google), text only: windows in some layers, soft caps, norms of outputs, and norms
-whose stored scales are less by one."""
+"""Gemma 1, 2 and 3 (Google), text only: norms whose stored scales are less by one; Gemma 2 and 3
+have windows in some layers, soft caps and norms of outputs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ _LARGEST = {("gemma2", 46), ("gemma3", 62)}
 
 def _gemma(config: Any) -> dict[str, Any]:
     return attention_biases(config) | {
-        "activation": config.hidden_activation,
         "norm_offset": 1.0,
-        "has_post_norms": True,
-        "score_scale": config.query_pre_attn_scalar**-0.5,
-        "logit_cap": config.final_logit_softcapping,
         "embedding_scale": config.hidden_size**0.5,
     }
 
 
+def _post_norms(config: Any) -> dict[str, Any]:
+    return _gemma(config) | {
+        "activation": config.hidden_activation,
+        "has_post_norms": True,
+        "score_scale": config.query_pre_attn_scalar**-0.5,
+        "logit_cap": config.final_logit_softcapping,
+    }
+
+
 def _gemma2(config: Any) -> dict[str, Any]:
-    return _gemma(config) | {"score_cap": config.attn_logit_softcapping}
+    return _post_norms(config) | {"score_cap": config.attn_logit_softcapping}
 
 
 def _gemma3(config: Any) -> dict[str, Any]:
-    return _gemma(config) | {"qk_norm": "head"}
+    return _post_norms(config) | {"qk_norm": "head"}
 
 
 def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
@@ -44,6 +49,13 @@ def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
 
 
 ARCHITECTURES = (
+    DecoderArchitecture(
+        model_type="gemma",
+        name="Gemma",
+        required={"use_bidirectional_attention": None},
+        fields=_gemma,
+        gguf=GGUFLayout(architecture="gemma", has_offset_norms=True),
+    ),
     DecoderArchitecture(
         model_type="gemma2",
         name="Gemma 2",

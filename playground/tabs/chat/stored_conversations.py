@@ -24,7 +24,7 @@ _GONE = "That conversation is no longer kept in this browser."
 BUSY = "An answer is being written. Wait for it, or press Stop and try again."
 
 
-class Shelf:
+class StoredConversations:
     """Builds the card's content where it is created.
 
     Attributes:
@@ -54,7 +54,7 @@ class Shelf:
         self._list = ui.html(
             report.conversations("", ""), "chat_list", js_on_load=report.LIST_SCRIPT
         )
-        self._kept = gr.Textbox(visible=False)
+        self._index = gr.Textbox(visible=False)
         self._removed = gr.Textbox(visible=False)
         self._made = gr.Textbox(visible=False)
         self._arrived = gr.Button(visible="hidden", elem_id="chats_are_new")
@@ -76,7 +76,7 @@ class Shelf:
         changed = [*outputs, self.notice, self._removed, self._undo]
         started = self._new.click(self._start, self.opened, changed, **ui.QUIET)
         opened = self._list.select(
-            self._open, self._kept, changed, js="() => [chosenChat()]", **ui.QUIET
+            self._open, self._index, changed, js="() => [chosenChat()]", **ui.QUIET
         )
         deleted = self._delete.click(self._drop, self.opened, changed, **ui.QUIET)
         undone = self._undo.click(self._undo_drop, self._removed, changed, **ui.QUIET)
@@ -90,49 +90,49 @@ class Shelf:
         )
         followed = self._arrived.click(
             self._follow,
-            [self._kept, self.opened],
+            [self._index, self.opened],
             changed,
             js="(_, opened) => [keptChat(JSON.parse(opened).id), opened]",
             queue=False,
             **ui.FOLLOWING,
         )
         for event in (started, opened, deleted, undone, brought, renamed, followed):
-            self.keep_after(event)
+            self.store_after(event)
         for button, export, name, kind in (
             (self._markdown, _markdown, "chat.md", "text/markdown;charset=utf-8"),
             (self._json, _json, "chat.json", "application/json"),
         ):
             ui.save_file(button, self._made, self.opened, self.notice, export, name, kind)
 
-    def keep_after(self, event: gr.events.Dependency) -> None:
+    def store_after(self, event: gr.events.Dependency) -> None:
         """Saves the open conversation in the browser, and updates the list."""
         event.then(
-            self._tell,
-            [self._kept, self.opened, self._removed],
+            self._stored,
+            [self._index, self.opened, self._removed],
             [self._list, self.notice],
             js="keepChats",
             **ui.QUIET,
         )
 
-    def _tell(self, kept: str, opened: str, _: str) -> tuple[str, Any]:
+    def _stored(self, stored: str, opened: str, _: str) -> tuple[str, Any]:
         conversation = readable(opened)
-        listed = report.conversations(kept, conversation.id if conversation else "")
-        is_kept = json.loads(kept).get("isKept", False)
-        return listed, gr.skip() if is_kept else ui.notice(_FULL)
+        listed = report.conversations(stored, conversation.id if conversation else "")
+        is_stored = json.loads(stored).get("isKept", False)
+        return listed, gr.skip() if is_stored else ui.notice(_FULL)
 
     def _start(self, opened: str, request: gr.Request) -> ui.Updates:
         before = readable(opened)
         return self._opening(request, Conversation(before.model if before else ""))
 
-    def _open(self, kept: str, request: gr.Request) -> ui.Updates:
-        found = readable(kept)
+    def _open(self, stored: str, request: gr.Request) -> ui.Updates:
+        found = readable(stored)
         if found is None:
             return {self.notice: ui.notice(_GONE)}
         return self._opening(request, found, with_settings=True)
 
-    def _follow(self, kept: str, opened: str, request: gr.Request) -> ui.Updates:
+    def _follow(self, stored: str, opened: str, request: gr.Request) -> ui.Updates:
         """Takes over changes that another window of this browser made to the open conversation."""
-        mine, found = readable(opened), readable(kept)
+        mine, found = readable(opened), readable(stored)
         is_busy = self._page.runs.of(str(request.session_hash)) is not None
         if is_busy or mine is None or found == mine or not (found or mine.turns):
             return {self.notice: gr.skip()}
@@ -181,13 +181,13 @@ class Shelf:
 
 
 def _markdown(opened: str) -> str:
-    return conversation_file.to_markdown(begun) if (begun := _begun(opened)) else ""
+    return conversation_file.to_markdown(conversation) if (conversation := _started(opened)) else ""
 
 
 def _json(opened: str) -> str:
-    return conversation_file.to_json(begun) if (begun := _begun(opened)) else ""
+    return conversation_file.to_json(conversation) if (conversation := _started(opened)) else ""
 
 
-def _begun(opened: str) -> Conversation | None:
+def _started(opened: str) -> Conversation | None:
     conversation = readable(opened)
     return conversation if conversation and conversation.turns else None
