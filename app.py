@@ -1,8 +1,7 @@
 """Entry point: flags, then the engine's process, then the page.
 
-Knows the order in which things start. Must not know how flags are read, what is on the page or how
-text is generated. Heavy imports happen inside functions, Gradio's only after the engine's process
-has been started: TensorFlow loads there while Gradio loads here.
+Knows the order in which things start. Heavy imports happen inside functions, Gradio's only after
+the engine's process has been started: TensorFlow loads there while Gradio loads here.
 """
 
 from __future__ import annotations

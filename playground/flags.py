@@ -58,6 +58,18 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _models(text: str) -> tuple[str, ...]:
+    """Names and paths; a comma in a path that exists separates nothing."""
+    names, parts = [], text.split(",")
+    while parts:
+        joined = (",".join(parts[:most]).strip() for most in range(len(parts), 1, -1))
+        is_path = os.path.exists  # unlike Path's, also for texts that are too long for one
+        name = next(filter(is_path, joined), parts[0].strip())
+        parts = parts[name.count(",") + 1 :]
+        names.append(name)
+    return tuple(filter(None, names))
+
+
 def _at_least_one(text: str) -> int:
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if number < 1:
@@ -101,7 +113,7 @@ FLAGS = (
         "--models",
         "models to offer, the first one selected: bundled names, Hub ids or folders "
         "(PLAYGROUND_MODELS; default: all known models)",
-        how={"type": _names, "metavar": "NAME,NAME"},
+        how={"type": _models, "metavar": "NAME,NAME"},
     ),
     Flag(
         "--store",

@@ -3,7 +3,7 @@
 Knows what the page shows of the engine and of the queue, as marks: the page's script asks once a
 second, and sends Gradio's events only for a new mark, and of the modes only for the visible one.
 Without that, an idle page kept half a core of its visitor's computer busy with five useless events
-a second. Must not know what the modes show.
+a second.
 """
 
 import time

@@ -1,8 +1,7 @@
 """The gate before the app: checks for every request, whatever Gradio does with it.
 
-Knows paths, sizes, the password, and that every error is a sentence. Must not know what a request
-asks of the engine. An ASGI middleware, so that it also covers Gradio's own routes and the tools for
-agents.
+Knows paths, sizes, the password, and that every error is a sentence. An ASGI middleware, so that it
+also covers Gradio's own routes and the tools for agents.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page that asks for the password, in the page's own colours.
 
-Knows HTML. Must not know the password, nor who asks.
+Knows HTML.
 """
 
 import htpy as h

@@ -1,8 +1,7 @@
 """`/gradio_api/openapi.json` and `/v1/openapi.json`: one description of both APIs.
 
 Knows the errors of `gate` and Gradio's endpoints, and which parameters are required, which Gradio's
-description lacks. FastAPI describes the API at `/v1`. Must not know what an endpoint does: its own
-docstring says so.
+description lacks. FastAPI describes the API at `/v1`.
 """
 
 import json

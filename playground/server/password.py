@@ -1,7 +1,6 @@
 """The password of a page: one for all visitors.
 
-Knows the password, its cookie, and how often somebody may guess. Must not know routes of the page.
-Nothing here is ever logged.
+Knows the password, its cookie, and how often somebody may guess. Nothing here is ever logged.
 """
 
 import base64

@@ -305,6 +305,9 @@ class FakeTokenizer(Tokenizer):
         said = [each.content for each in prompt] if isinstance(prompt, tuple) else [prompt]
         return list(range(TOKENS_A_WORD * sum(len(text.split()) for text in said)))
 
+    def fill_in(self, prefix: str, suffix: str) -> list[int]:
+        return [90, *self.encode(prefix), 91, *self.encode(suffix), 92]
+
     def decode(self, ids: Sequence[int], shown: Iterable[int] = ()) -> str:
         return "".join(map(self.token_text, ids))
 

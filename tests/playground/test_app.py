@@ -2,6 +2,7 @@
 and ends it on a machine as it should be."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests import gguf_files
 from tests.playground.served import ROOT, free_port, start
 from tests.waiting import wait_until
 
@@ -78,6 +80,21 @@ def test_a_model_that_is_none_is_said_in_one_sentence() -> None:
         "there is no GGUF file '/nowhere/model.gguf'. Check the path, or choose a model by its "
         "name.\n"
     )
+
+
+@pytest.mark.parametrize("name", ["cut.gguf", "folder"])
+def test_a_model_that_was_cut_off_is_no_default_model(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if name == "folder":
+        shutil.copytree(ROOT / "demo_models" / "gpt2-stories", path)
+        cut = path / "model.safetensors"
+    else:
+        cut = gguf_files.write(path, "llama")
+    with cut.open("r+b") as file:
+        file.truncate(cut.stat().st_size - 1000)
+    said = failed_start("--models", str(path), "--port", str(free_port()))
+    assert said.count("\n") == 1
+    assert f"{cut} is damaged: it should have" in said
 
 
 def test_a_port_in_use_is_said_in_one_sentence() -> None:

@@ -148,6 +148,15 @@ def test_models_are_added_on_a_page_of_one_s_own_only(
         assert added.path == folder / "added_models.json"
 
 
+def test_a_comma_in_a_path_separates_nothing(tmp_path: Path) -> None:
+    for name in ("a,b", "a, b, c"):
+        (tmp_path / name).mkdir()
+    one, other = str(tmp_path / "a,b"), str(tmp_path / "a, b, c")
+    models = f"gpt2-stories, {one},{other} ,t5-stories,"
+    assert flags_from(["--models", models]).models == ("gpt2-stories", one, other, "t5-stories")
+    assert len(flags_from(["--models", ",".join(["gpt2-stories"] * 99)]).models) == 99
+
+
 def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty PLAYGROUND_STORE put compiled functions into the current folder."""
     usual = flags_from([])

@@ -139,7 +139,7 @@ def test_text_with_one_readable_line_a_prompt(run: Run, small_gpt2: Path) -> Non
     assert summaries[0].startswith("[MISS · padded 16 · beams 2 · new 16 · ")
     assert "compile" in summaries[0]
     assert summaries[1].startswith("[HIT · ")
-    assert "times faster than its first call" in summaries[1]
+    assert "times faster to the first token than its first call" in summaries[1]
 
 
 def test_a_model_whose_weights_are_broken(run: Run, small_gpt2: Path, tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
 """Recordings: a file or raw samples as mono float32 at a model's sample rate, cut into windows.
 
-Knows sample formats, rates, channels and why a recording can be unusable. Must not know models,
-features or TensorFlow. Any input gives a valid array or an `InvalidRequest` that says what is wrong
-and what to do.
+Knows sample formats, rates, channels and why a recording can be unusable. Any input gives a valid
+array or an `InvalidRequest` that says what is wrong and what to do.
 """
 
 from __future__ import annotations

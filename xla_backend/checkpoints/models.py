@@ -25,7 +25,12 @@ from xla_backend.checkpoints.hub import Download
 from xla_backend.checkpoints.text_files import read_text
 from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
-from xla_backend.checkpoints.weights import read_config, read_config_values, weight_files
+from xla_backend.checkpoints.weights import (
+    check_files,
+    read_config,
+    read_config_values,
+    weight_files,
+)
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions, shown
 from xla_backend.interface.results import ModelInfo
@@ -275,12 +280,15 @@ class Registry:
         return _open(self._as_chosen(info), folder)
 
     def check(self, name: str) -> None:
-        """Does nothing if the name stands for a model, which is not opened.
+        """Does nothing if the name stands for a model; opens only files named by a path.
 
         Raises:
-            ModelUnavailable: the name is unknown or not allowed, or the folder is missing.
+            ModelUnavailable: the name is unknown or not allowed, or the folder is missing, cut off
+                or no model.
         """
-        self._find(name)
+        info, folder = self._find(name)
+        if info.source == "folder" and folder is not None:
+            check_files(folder)
 
     def _find(self, name: str) -> tuple[ModelInfo, Path | None]:
         """A model and its folder or GGUF file, None for one of the Hub; see `check`."""

@@ -1,7 +1,6 @@
 """The input of a speech model: a window's spectrogram and the decoder prompt.
 
-Knows a checkpoint's feature extractor, its languages and its special tokens. Must not know
-TensorFlow, audio files (`audio`), or how text is generated.
+Knows a checkpoint's feature extractor, its languages and its special tokens.
 """
 
 from __future__ import annotations

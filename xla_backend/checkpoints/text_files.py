@@ -1,6 +1,6 @@
 """Text files of a model, in UTF-8 or with any encoding mark (byte order mark) at their beginning.
 
-Knows the marks. Must not know what the files say.
+Knows the marks.
 """
 
 from __future__ import annotations

@@ -60,6 +60,15 @@ class TooMuch(Exception):
     """A template takes too much time or memory."""
 
 
+_MIDDLE_TOKENS = (
+    ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+    ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+    ("<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+    ("▁<PRE>", "▁<SUF>", "▁<MID>"),
+)
+"""Tokens before a prefix, before a suffix and before what is between: of Qwen and Gemma, StarCoder
+and Granite, InCoder, DeepSeek and Code Llama."""
 TURN_ENDS = frozenset(
     "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <end_of_turn> <turn|> <|end_of_turn|> "
     "<|END_OF_TURN_TOKEN|> <|endofturn|> <end_of_utterance> <EOT> [EOT] <|endoftext|> "
@@ -202,7 +211,8 @@ class Tokenizer:
             special: whether a text gets special tokens.
             tools: that the model may call, in OpenAI's form; with messages. If the chat template
                 does not know tools, they are described in the system message.
-            template: variables of the chat template, as JSON values.
+            template: variables of the chat template, as JSON values; `chat_template` is one to use
+                instead.
 
         Raises:
             InvalidRequest: the text contains half of a surrogate pair or is not text; the model has
@@ -222,6 +232,23 @@ class Tokenizer:
                 "the tokenizer but not to the model's weights; leave it out."
             )
         return ids
+
+    def fill_in(self, prefix: str, suffix: str) -> list[int]:
+        """The ids of a prompt for what stands between two texts.
+
+        Raises:
+            InvalidRequest: the model has no tokens for it.
+        """
+        for names in _MIDDLE_TOKENS:
+            first, second, third = map(self._rust.token_to_id, names)
+            if first is not None and second is not None and third is not None:
+                begin = self._rust.encode("", add_special_tokens=True).ids
+                before, behind = (self.encode(text, special=False) for text in (prefix, suffix))
+                return [*begin, first, *before, second, *behind, third]
+        raise InvalidRequest(
+            "this model cannot fill in the middle: it has no tokens for it. Send only the text "
+            "before, or choose a model for code."
+        )
 
     def _checked_ids(self, ids: tuple[int, ...]) -> list[int]:
         size = self._rust.get_vocab_size()
@@ -248,7 +275,8 @@ class Tokenizer:
             )
         for message in messages:
             self._check(message.content)
-        _check_variables(template, inspect.signature(self._chat.apply_chat_template).parameters)
+        variables = {name: each for name, each in template.items() if name != "chat_template"}
+        _check_variables(variables, inspect.signature(self._chat.apply_chat_template).parameters)
         if tools or any(each.tool_calls or each.role == "tool" for each in messages):
             messages = tool_format.as_text(messages, tools, self.tool_format)
             tools = tools if self.tool_format.has_tools else ()
@@ -282,8 +310,11 @@ class Tokenizer:
         continues = messages[-1].role == "assistant"
         if continues and not (messages[-1].content or messages[-1].tool_calls):
             messages, continues = messages[:-1], False
-        _check_template(self._chat.get_chat_template())
-        with _template_limits():
+        own = how.get("chat_template")
+        # A request's own template is not remembered: strangers would fill the memory.
+        check = _check_template.__wrapped__ if own else _check_template
+        check(own or self._chat.get_chat_template())
+        with _template_limits(forget=own is not None):
             usual = {
                 "xml_tools": list(tools) or None,  # the name in SmolLM3's template
                 "continue_final_message": continues,
@@ -571,10 +602,11 @@ def _check_template(template: str) -> None:
 
 
 @contextlib.contextmanager
-def _template_limits() -> Iterator[None]:
+def _template_limits(forget: bool = False) -> Iterator[None]:
     """Ends templates rendered in the block if they take too much time or memory.
 
-    Another thread could not end one, so a trace function checks at each line.
+    Another thread could not end one, so a trace function checks at each line. `forget`: drops
+    Transformers' compiled templates afterwards.
 
     Raises:
         TooMuch: a template takes too much.
@@ -597,6 +629,10 @@ def _template_limits() -> Iterator[None]:
         yield
     finally:
         sys.settrace(before)
+        if forget:
+            from transformers.utils.chat_template_utils import _compile_jinja_template
+
+            _compile_jinja_template.cache_clear()
 
 
 def _bytes() -> int:

@@ -167,6 +167,18 @@ def weight_files(folder: Path) -> list[Path]:
     )
 
 
+def check_files(folder: Path) -> None:
+    """Does nothing if the files of a model are whole; reads their headers alone.
+
+    Raises:
+        ModelUnavailable: one is missing, cut off, or of another kind; the message names it.
+    """
+    read_config_values(folder)
+    for path in weight_files(folder):
+        if path.suffix == ".safetensors":
+            _read_safetensors(path)
+
+
 def _weight_map(folder: Path) -> dict[str, Any]:
     """The file of each tensor according to the index; empty if there is none."""
     if (folder / SAFETENSORS).is_file() or not (folder / SAFETENSORS_INDEX).is_file():

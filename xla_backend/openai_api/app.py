@@ -22,7 +22,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from xla_backend import __version__
-from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.errors import BackendError
 from xla_backend.interface.requests import SpeechRequest, TextRequest
@@ -183,12 +182,8 @@ def create_api(host: Host) -> FastAPI:
         return await counted(body)
 
     async def counted(chat: ChatRequest) -> dict[str, int]:
-        info, [prompt] = completer.info(chat.model), chat.prompts()
-        host.check(info.name, prompt)
-        check_prompt(prompt, info)
-        tokenizer = await completer.tokenizer(info.name)
-        encode = partial(tokenizer.encode, tools=chat.listed_tools, template=chat.template)
-        return {"input_tokens": len(await asyncio.to_thread(encode, prompt))}
+        _, ids = await completer.encoded(chat)
+        return {"input_tokens": len(ids)}
 
     @api.post("/decide")
     async def decide(body: DecideRequest, request: Request) -> Response:

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
 from xla_backend import __version__
+from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.backend import AnyStream, Chunk, Result
 from xla_backend.interface.errors import BackendError, ModelUnavailable
@@ -104,6 +105,8 @@ class Completer:
         await body.check_grammar()
         model = self.model(body.model, isinstance(body, ChatRequest))
         body.model = self.name(model)
+        if body.needs_tokenizer:
+            await asyncio.to_thread(body.resolve, await self._loaded_tokenizer(request, body))
         tools: tuple[dict[str, Any], ...] = ()
         template: Mapping[str, Any] = {}
         if isinstance(body, ChatRequest) and (body.listed_tools or body.template):
@@ -117,6 +120,7 @@ class Completer:
             host.check(model, prompt, options)
         logprobs = getattr(body, "logprobs", None)
         has_logprobs = logprobs is not None and logprobs is not False
+        counts = body.stream_options is not None and body.stream_options.continuous_usage_stats
         prepared = [
             await self._prepared(
                 TextRequest(
@@ -128,7 +132,7 @@ class Completer:
                     tools=tools,
                     template=template,
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
-                    with_tokens=bool(body.stream) and has_logprobs,
+                    with_tokens=bool(body.stream) and (has_logprobs or counts),
                     with_progress=bool(body.stream and body.return_progress),
                 )
             )
@@ -190,13 +194,26 @@ class Completer:
         except ModelUnavailable:
             return request
 
-    async def _loaded_tokenizer(self, request: Request, chat: ChatRequest) -> Tokenizer:
-        """The tokenizer of a chat's model, which is loaded first if it is not downloaded yet.
+    async def encoded(self, chat: ChatRequest) -> tuple[Tokenizer, list[int]]:
+        """A chat's tokens, and the tokenizer.
+
+        Raises:
+            InvalidRequest: the messages are wrong.
+        """
+        info, [prompt] = self.info(chat.model), chat.prompts()
+        self.host.check(info.name, prompt)
+        check_prompt(prompt, info)
+        tokenizer = await self.tokenizer(info.name)
+        encode = partial(tokenizer.encode, tools=chat.listed_tools, template=chat.template)
+        return tokenizer, await asyncio.to_thread(encode, prompt)
+
+    async def _loaded_tokenizer(self, request: Request, body: Generation) -> Tokenizer:
+        """The tokenizer of a request's model, which is loaded first if it is not downloaded yet.
 
         Raises:
             ModelUnavailable: the model is not offered.
         """
-        model = self.info(chat.model).name
+        model = self.info(body.model).name
         try:
             return await self.tokenizer(model)
         except ModelUnavailable:

@@ -34,6 +34,8 @@ CHAT_TOKENS = 256
 """Default `max_tokens` of a chat with several beams, for which a function is compiled."""
 COMPLETION_TOKENS = 16
 """Default `max_tokens` of a completion, as OpenAI's."""
+MAX_TEMPLATE = 100_000
+"""Characters of a `chat_template`."""
 MAX_SALT = 256
 """Characters of a `cache_salt`."""
 
@@ -82,20 +84,26 @@ class StreamOptions(Fields):
     """How an answer is streamed."""
 
     include_usage: bool = Field(False, description="a last chunk with the request's usage")
+    continuous_usage_stats: bool = Field(False, description="of vLLM: every chunk has its usage")
 
 
 def _option_fields() -> dict[str, Any]:
     """The engine's options under their own names, all optional."""
     kinds: dict[str, Any] = get_type_hints(GenerationOptions)
     # Their types in JSON.
-    kinds |= {"logit_bias": dict[str, float], "stop": str | list[str], "stop_token_ids": list[int]}
+    kinds |= {"stop": str | list[str], "stop_token_ids": list[int]}
     said = {
         "temperature": "; default: the model's own or 1, but 0 with several beams",
         "seed": "; default: a new one for each request",
     }
     fields = {}
     for name, option in OPTIONS.items():
-        if name in ("max_new_tokens", "min_new_tokens", "grammar"):  # these have other names
+        if name in (
+            "max_new_tokens",
+            "min_new_tokens",
+            "grammar",
+            "logit_bias",
+        ):  # see `Generation`
             continue
         about = Field(None, description=option.help + said.get(name, ""))
         bounds = Field(ge=option.low, le=option.high)
@@ -105,6 +113,8 @@ def _option_fields() -> dict[str, Any]:
 
 
 if TYPE_CHECKING:
+    from xla_backend.checkpoints.tokenization import Tokenizer
+
     OptionFields = Fields
 else:
     OptionFields = create_model("OptionFields", __base__=Fields, **_option_fields())
@@ -136,6 +146,11 @@ class Generation(OptionFields):
     stream_options: StreamOptions | None = None
     return_progress: bool | None = Field(
         None, description="of llama.cpp: events while a long prompt is read"
+    )
+    logit_bias: dict[str, float | bool] | list[Any] | None = Field(
+        None,
+        description=f"{OPTIONS['logit_bias'].help}; of llama.cpp: texts, and pairs in a list, with "
+        "false for never",
     )
     grammar: dict[str, Any] | str | None = Field(
         None,
@@ -218,6 +233,34 @@ class Generation(OptionFields):
                 )
             yield "structured_outputs", {kind: value} if value else None
 
+    @property
+    def needs_tokenizer(self) -> bool:
+        """Whether something in it has a meaning only in tokens, see `resolve`."""
+        biases = {} if self.logit_bias is None else self.logit_bias
+        return isinstance(biases, list) or not all(map(str.isdecimal, biases))
+
+    def resolve(self, tokenizer: Tokenizer) -> None:
+        """Replaces texts by the tokens that they mean.
+
+        Raises:
+            InvalidRequest: they mean none.
+        """
+        biases = self.logit_bias or {}
+        found: dict[str, float | bool] = {}
+        for pair in biases if isinstance(biases, list) else biases.items():
+            if not (isinstance(pair, list | tuple) and len(pair) == 2):
+                raise NotSupported("logit_bias", "logit_bias must have pairs of token and number.")
+            token, bias = pair
+            is_id = not isinstance(token, str) or token.isdecimal()
+            ids = [token] if is_id else tokenizer.encode(token, special=False)
+            found |= dict.fromkeys(map(str, ids), -100.0 if bias is False else bias)
+        self.logit_bias = found
+
+    @property
+    def times(self) -> int:
+        """How many texts are generated for each prompt."""
+        return self.n or 1
+
     def prompts(self) -> list[Prompt]:
         """The prompts to continue or answer."""
         raise NotImplementedError
@@ -238,7 +281,7 @@ class Generation(OptionFields):
         Raises:
             InvalidRequest: an option is out of range, or there are too many texts.
         """
-        prompts, times = self.prompts(), self.n or 1
+        prompts, times = self.prompts(), self.times
         if len(prompts) * times > MAX_TEXTS:
             raise NotSupported(
                 "prompt",
@@ -288,7 +331,12 @@ def _response_format(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"json_schema": schema}
 
 
-def _bound(tokens: int | None) -> int | None:
+def bound(tokens: int | None) -> int | None:
+    """The bound on a text's tokens that a request sets; None for all the room.
+
+    Raises:
+        NotSupported: it is 0.
+    """
     if tokens == 0:
         raise NotSupported("max_tokens", "max_tokens is 0: ask for at least one token.")
     return None if tokens is None or tokens < 0 else tokens
@@ -310,6 +358,11 @@ class ChatRequest(Generation):
     )
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="of vLLM and llama.cpp: variables of the model's chat template"
+    )
+    chat_template: str | None = Field(
+        None,
+        max_length=MAX_TEMPLATE,
+        description="of vLLM: a chat template in Jinja instead of the model's own",
     )
     reasoning_effort: str | None = Field(
         None, description="a variable of the chat template of models that have one, as GPT-OSS"
@@ -339,6 +392,11 @@ class ChatRequest(Generation):
                     f"{name} is {str(value).lower()}, but an answer continues the last message "
                     "exactly if that is the assistant's. Leave it out.",
                 )
+        if "chat_template" in (self.chat_template_kwargs or ()):
+            raise NotSupported(
+                "chat_template_kwargs",
+                "chat_template_kwargs cannot set chat_template, which is a field of its own.",
+            )
         if self.top_logprobs and not self.logprobs:
             raise NotSupported("top_logprobs", "top_logprobs needs logprobs to be true.")
         self.prompts()  # whose newest message must be text
@@ -374,7 +432,8 @@ class ChatRequest(Generation):
     def template(self) -> dict[str, Any]:
         """Variables of the chat template."""
         effort = {"reasoning_effort": self.reasoning_effort} if self.reasoning_effort else {}
-        return effort | (self.chat_template_kwargs or {})
+        own = {"chat_template": self.chat_template} if self.chat_template else {}
+        return effort | (self.chat_template_kwargs or {}) | own
 
     def call_as(self, form: ToolFormat) -> None:
         """Sets the grammar of calls: the model's format, and arguments by their schemas.
@@ -400,7 +459,7 @@ class ChatRequest(Generation):
         return CallReader(self._tool_format)
 
     def wanted_tokens(self) -> int | None:
-        return _bound(self.max_completion_tokens or self.max_tokens)
+        return bound(self.max_completion_tokens or self.max_tokens)
 
 
 class CompletionRequest(Generation):
@@ -413,14 +472,40 @@ class CompletionRequest(Generation):
         None, description="how many of the most likely tokens at each position"
     )
     echo: bool | None = Field(None, description="begin each text with its prompt")
+    suffix: str | None = Field(None, description="what follows the text: it fills in the middle")
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
+        None, description="how many texts are generated, of which the n most likely are returned"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if (self.best_of or 1) > 1 and (self.stream or self.times < (self.n or 1)):
+            raise NotSupported(
+                "best_of", "best_of must be at least n, and is for answers that are not streamed."
+            )
+        texts = self.prompt if isinstance(self.prompt, list) else [self.prompt]
+        if self.suffix and (self.echo or not all(isinstance(each, str) for each in texts)):
+            raise NotSupported("suffix", "suffix needs prompts that are texts, and no echo.")
         if isinstance(self.logprobs, bool):
             self.logprobs = 1 if self.logprobs else None
         if self.echo and self.logprobs is not None:
             raise NotSupported("echo", "echo and logprobs cannot be combined: leave one out.")
         return self
+
+    @property
+    def needs_tokenizer(self) -> bool:
+        return bool(self.suffix) or super().needs_tokenizer
+
+    def resolve(self, tokenizer: Tokenizer) -> None:
+        super().resolve(tokenizer)
+        if self.suffix:
+            texts = self.prompt if isinstance(self.prompt, list) else [self.prompt]
+            suffix = self.suffix
+            self.prompt = [tokenizer.fill_in(str(each), suffix) for each in texts]
+
+    @property
+    def times(self) -> int:
+        return self.best_of or self.n or 1
 
     def prompts(self) -> list[Prompt]:
         if isinstance(self.prompt, str):
@@ -435,4 +520,4 @@ class CompletionRequest(Generation):
         return prompts
 
     def wanted_tokens(self) -> int | None:
-        return COMPLETION_TOKENS if self.max_tokens is None else _bound(self.max_tokens)
+        return COMPLETION_TOKENS if self.max_tokens is None else bound(self.max_tokens)

@@ -23,6 +23,7 @@ from xla_backend.interface.prompt import Prompt, TokenIds, last_text
 from xla_backend.interface.results import GenerationResult, TextChunk, Token
 from xla_backend.openai_api.answers import (
     AnswerCall,
+    AnswerDetails,
     AnswerMessage,
     ChatChoice,
     ChatChunk,
@@ -36,9 +37,12 @@ from xla_backend.openai_api.answers import (
     DeltaCall,
     FunctionCall,
     Offsets,
+    TokenDetails,
+    Usage,
     chat_logprobs,
     completion_logprobs,
     finish_reason,
+    generated,
     progress,
     timings,
     usage,
@@ -86,7 +90,9 @@ class Writer(ABC):
 
     def rest(self, number: int, result: GenerationResult) -> tuple[Token, ...]:
         """The tokens of a choice that were in no chunk."""
-        return written(result)[self._told_tokens.get(number, 0) :]
+        told = self._told_tokens.get(number, 0)
+        self._told_tokens[number] = generated(result)
+        return written(result)[told:]
 
     @abstractmethod
     def whole(self, results: Sequence[GenerationResult]) -> Values:
@@ -126,8 +132,11 @@ class _OpenAiWriter(Writer):
 
     def __init__(self, body: Generation, facts: Facts) -> None:
         super().__init__()
-        self._times = body.n or 1
+        self._times = body.times
         self._tokenizer = facts.tokenizer
+        options = body.stream_options
+        self._counts = options is not None and options.continuous_usage_stats
+        self._prompt_tokens = facts.prompt_tokens // self._times
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
         # As OpenAI does: null in every event but the last, and only if it was requested.
         self._no_usage: dict[str, Any] = {"usage": None} if wants_usage else {}
@@ -144,14 +153,32 @@ class _OpenAiWriter(Writer):
             yield self._event([], usage=usage(results, self._times))
 
     def whole(self, results: Sequence[GenerationResult]) -> BaseModel:
-        choices = [self._choice(number, result) for number, result in enumerate(results)]
+        choices = [
+            self._choice(place, results[number])
+            for place, number in enumerate(self._chosen(results))
+        ]
         told = {"usage": usage(results, self._times), **self._at_end(results[0])}
         form, name = self.forms[0]
         return form(object=name, choices=choices, **self._common, **told)
 
+    def _chosen(self, results: Sequence[GenerationResult]) -> Iterable[int]:
+        """The places of the results that are returned."""
+        return range(len(results))
+
     def _at_end(self, result: GenerationResult) -> dict[str, Any]:
         """The fields of a whole answer and of a choice's last event."""
         return {"timings": timings(result), **self._ignored}
+
+    def _usage_so_far(self) -> Usage:
+        """The tokens so far; how many were reused is known at the end."""
+        told = sum(self._told_tokens.values())
+        return Usage(
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=told,
+            total_tokens=self._prompt_tokens + told,
+            prompt_tokens_details=TokenDetails(cached_tokens=0),
+            completion_tokens_details=AnswerDetails(reasoning_tokens=0),
+        )
 
     @abstractmethod
     def _choice(self, number: int, result: GenerationResult) -> BaseModel:
@@ -160,6 +187,8 @@ class _OpenAiWriter(Writer):
     def _event(self, choices: list[Any], **more: Any) -> BaseModel:
         """An event of the stream."""
         form, name = self.forms[1]
+        if self._counts and "usage" not in more:
+            more["usage"] = self._usage_so_far()
         return form(object=name, choices=choices, **self._common, **self._no_usage | more)
 
 
@@ -249,10 +278,12 @@ class CompletionWriter(_OpenAiWriter):
     def __init__(self, body: CompletionRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = body.logprobs
+        self._number = body.n or 1
         self._offsets: dict[int, Offsets] = {}
         texts: Iterable[str] = ()
         if body.echo:
-            texts = (_text(prompt, facts.tokenizer) for prompt, _ in facts.asked)
+            prompts = [prompt for prompt, _ in facts.asked[:: self._times]]
+            texts = [_text(each, facts.tokenizer) for each in prompts for _ in range(self._number)]
         self._echoes = dict(enumerate(texts))
 
     def _choice(self, number: int, result: GenerationResult) -> CompletionChoice:
@@ -262,6 +293,19 @@ class CompletionWriter(_OpenAiWriter):
             logprobs=self._told(number, written(result)),
             finish_reason=finish_reason(result),
         )
+
+    def _chosen(self, results: Sequence[GenerationResult]) -> Iterable[int]:
+        """Of each prompt's texts those with the most likely tokens, by the mean."""
+        if self._times == self._number:
+            return range(len(results))
+
+        def likeliness(place: int) -> float:
+            tokens = results[place].tokens
+            return sum(token.logprob for token in tokens) / max(1, len(tokens))
+
+        groups = [range(at, at + self._times) for at in range(0, len(results), self._times)]
+        ordered = (sorted(group, key=likeliness, reverse=True) for group in groups)
+        return [place for group in ordered for place in group[: self._number]]
 
     def begin(self, number: int) -> Iterator[BaseModel]:
         if number in self._echoes:
@@ -305,7 +349,8 @@ def event(values: Values) -> str:
     # In ASCII: some clients end lines as Python does, at characters that JSON need not escape.
     if isinstance(values, BaseModel):
         return f"data: {values.model_dump_json(exclude_unset=True, ensure_ascii=True)}\n\n"
-    return f"event: {values['type']}\ndata: {json.dumps(values)}\n\n"
+    name = f"event: {values['type']}\n" if "type" in values else ""
+    return f"{name}data: {json.dumps(values)}\n\n"
 
 
 def _text(prompt: Prompt, tokenizer: Tokenizer | None) -> str:

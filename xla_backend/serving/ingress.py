@@ -1,7 +1,7 @@
 """`Ingress`: the API over HTTP, in front of the replicas.
 
-Knows which models are offered, and paths outside the API. Must not know the protocol, nor how a
-replica is found. There is no queue here: Ray Serve and the engines have their own.
+Knows which models are offered, and paths outside the API. There is no queue here: Ray Serve and the
+engines have their own.
 """
 
 from __future__ import annotations

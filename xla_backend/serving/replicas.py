@@ -1,7 +1,7 @@
 """`Replicas`: the replicas as one engine that answers the API's requests.
 
 Knows Ray Serve's handle, and what happens to a request whose replica dies or whose engine is being
-replaced. Must not know what runs in a replica. Its methods block, so they are called from threads.
+replaced. Its methods block, so they are called from threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`SessionRouter`: which replica Ray Serve chooses.
 
-Knows Ray Serve's routers, sessions and models. Must not know the requests. Runs in every process
-with a handle to the replicas.
+Knows Ray Serve's routers, sessions and models. Runs in every process with a handle to the replicas.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import TOKENS_A_WORD, FakeTokenizer
-from xla_backend import Message
+from xla_backend import Message, TokenIds
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
 from xla_backend.openai_api.protocols.responses import MAX_STORED, ResponseStore, Stored
 
@@ -314,6 +314,45 @@ def test_tokens_and_server_as_llama_cpp_has_them(page: ApiPage, client: openai.O
     assert [slot["is_processing"] for slot in slots].count(True) == 1
     assert len(slots) == props["total_slots"]
     stream.close()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asked"),
+    [
+        ("Once", "Once"),
+        ([5, 6], TokenIds((5, 6))),
+        ([5, "Once", 6], TokenIds((5, 0, 1, 2, 6))),
+    ],
+)
+def test_llama_cpp_s_own_completions(page: ApiPage, prompt: Any, asked: Any) -> None:
+    body = {"prompt": prompt, "n_predict": 5, "n_probs": 2, "return_tokens": True}
+    whole = httpx.post(f"{page.url}/completion", json=body).raise_for_status().json()
+    assert page.backend.asked[-1][1:3] == (asked, page.backend.asked[-1][2])
+    assert page.backend.asked[-1][2].max_new_tokens == 5
+    assert (whole["content"], whole["tokens"]) == (" there was a", [0, 1, 2])
+    assert (whole["stop"], whole["stop_type"], whole["tokens_predicted"]) == (True, "limit", 3)
+    assert [len(each["top_logprobs"]) for each in whole["completion_probabilities"]] == [2] * 3
+    assert whole["timings"]["predicted_n"] == 3
+
+    text = httpx.post(f"{page.url}/completion", json=body | {"stream": True}).text
+    *events, last = [json.loads(event.removeprefix("data: ")) for event in text.split("\n\n")[:-1]]
+    assert "".join(event["content"] for event in events) == whole["content"]
+    assert [event["stop"] for event in events] == [False] * 3
+    assert {name: last[name] for name in ("stop", "stop_type", "tokens_predicted")} == {
+        name: whole[name] for name in ("stop", "stop_type", "tokens_predicted")
+    }
+
+
+def test_a_hole_is_filled_in(page: ApiPage) -> None:
+    body = {"input_prefix": "a", "input_suffix": "b", "prompt": "c", "input_extra": [{"text": "d"}]}
+    answer = httpx.post(f"{page.url}/infill", json=body).raise_for_status().json()
+    assert page.backend.asked[-1][1] == TokenIds((90, 0, 1, 2, 91, 0, 1, 2, 92, 0, 1, 2))
+    assert (answer["content"], answer["ignored_fields"]) == (" there was a", ["input_extra"])
+
+
+def test_messages_become_the_text_that_is_read(page: ApiPage) -> None:
+    answer = httpx.post(f"{page.url}/apply-template", json={"messages": HELLO})
+    assert answer.json() == {"prompt": " there was a there was a"}
 
 
 # --- ways in --------------------------------------------------------------------------------------

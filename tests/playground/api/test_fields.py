@@ -1,5 +1,6 @@
 """Fields of other programs at `/v1`: none is dropped in silence."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import openai
 import pytest
 
 from tests.playground.api_page import ApiPage
+from tests.playground.fake_backend import TOKENS_A_WORD
 from xla_backend.openai_api.fields import MEANINGS, REFUSED, WITHOUT_EFFECT
 
 HELLO: Any = [{"role": "user", "content": "Hello you"}]
@@ -52,7 +54,7 @@ def test_other_names_mean_the_same(
 
 def test_thinking_is_a_variable_of_the_template(page: ApiPage) -> None:
     assert "choices" in post(page, think=False)
-    assert page.backend.streams[-1].request.token_ids
+    assert page.backend.streams[-1].request.template == {"enable_thinking": False}
 
 
 @pytest.mark.parametrize("name", [name for name in REFUSED if name not in ("tools", "tool_choice")])
@@ -60,6 +62,8 @@ def test_thinking_is_a_variable_of_the_template(page: ApiPage) -> None:
 def test_what_would_change_an_answer_is_refused_by_name(
     page: ApiPage, path: str, name: str
 ) -> None:
+    if name == "chat_template":  # of chats
+        path = "completions"
     answer = post(page, path, **{name: 7, "repetition_penalty": 1.1})
     assert (answer["error"]["param"], name in answer["error"]["message"]) == (name, True)
     assert not post(page, path, **{name: REFUSED[name][-1]}).get("error")
@@ -80,6 +84,19 @@ def test_streams_list_it_too(client: openai.OpenAI) -> None:
     events = list(client.chat.completions.create(**asked, extra_body=odd))
     told = [getattr(event, "ignored_fields", None) for event in events]
     assert [each for each in told if each] == [["odd", "stream_options.no_such_option"]]
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+def test_every_event_may_have_its_usage(page: ApiPage, path: str) -> None:
+    field = {"messages": HELLO} if "chat" in path else {"prompt": "Hello you"}
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {**field, "stream": True, "stream_options": options}
+    text = httpx.post(f"{page.api}/{path}", json=body).text
+    events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+    counted = [event["usage"]["completion_tokens"] for event in events]
+    assert (sorted(counted), counted[-1]) == (counted, 3)
+    assert {1, 2, 3} <= {*counted}
+    assert {event["usage"]["prompt_tokens"] for event in events} == {2 * TOKENS_A_WORD}
 
 
 @pytest.mark.parametrize(
@@ -113,7 +130,7 @@ def test_other_endpoints_list_it_too(page: ApiPage) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "named"),
     [
-        ("POST", "/v1/completion", "/v1/completions may be meant"),
+        ("POST", "/v1/complete", "/v1/completion may be meant"),
         ("POST", "/v1/v1/chat/completions", "/v1/chat/completions may be meant"),
         ("POST", "/api/chat", "/v1/chat/completions may be meant"),
         ("GET", "/api/tags", "/v1/models may be meant"),

@@ -233,7 +233,8 @@ def test_folders_have_names_and_their_paths_stay_here(page: ApiPage, client: ope
         *MODELS,
         *(dataclasses.replace(MODELS[0], name=name, source="folder") for name in folders),
     ]
-    names = [model.id for model in client.models.list()][len(MODELS) :]
+    known = {info.name for info in MODELS}
+    names = [model.id for model in client.models.list() if model.id not in known]
     assert names == ["a/my-model", "b/my-model", "srv/gpt2-stories", "other"]
     for name, folder in zip(names, folders, strict=True):
         answers: list[Any] = [
@@ -312,6 +313,37 @@ def test_a_completion_may_begin_with_its_prompt(client: openai.OpenAI) -> None:
     assert texts == [choice.text for choice in whole.choices]
     tokens = client.completions.create(model=MODEL, prompt=[0, 1], echo=True)
     assert tokens.choices[0].text == " there was there was a"
+
+
+def test_the_best_of_some_texts_are_returned(page: ApiPage, client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": ["Once", "Then"], "echo": True, "n": 2}
+    answer = client.completions.create(**asked, best_of=3)
+    begins = [choice.text.split()[0] for choice in answer.choices]
+    assert (begins, len(page.backend.asked)) == (["Once", "Once", "Then", "Then"], 6)
+    assert answer.usage.completion_tokens == 6 * 3
+    assert answer.usage.prompt_tokens == 2 * TOKENS_A_WORD
+
+
+def test_a_text_is_filled_in(page: ApiPage, client: openai.OpenAI) -> None:
+    client.completions.create(model=MODEL, prompt=["def f(x):"], suffix="return y")
+    assert page.backend.asked[-1][1].ids[::6][:2] == (90, 5)
+
+
+@pytest.mark.parametrize(
+    ("biases", "read"),
+    [
+        ({"5": 1}, {"5": 1.0}),
+        ({"5": 1, "one": -2}, {"0": -2.0, "1": -2.0, "2": -2.0, "5": 1.0}),
+        ([[5, 1.0], ["6", -1], [7, False]], {"5": 1.0, "6": -1.0, "7": -100.0}),
+        ([["one", 3]], {"0": 3.0, "1": 3.0, "2": 3.0}),
+        ([], {}),
+    ],
+)
+def test_biases_are_of_ids_or_texts(
+    page: ApiPage, client: openai.OpenAI, biases: Any, read: dict[str, float]
+) -> None:
+    client.chat.completions.create(**CHAT, extra_body={"logit_bias": biases})
+    assert page.backend.asked[-1][2].to_dict()["logit_bias"] == read
 
 
 @pytest.mark.parametrize(("logprobs", "told"), [(False, None), (True, 1), (0, 1), (3, 3)])
@@ -640,7 +672,14 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"stop": 5}, "stop", "stop must be a string or a list"),
         ({"messages": "Hello"}, "messages", "messages must be a list"),
         ({"messages": [{"content": "a"}]}, "messages", "role is missing"),
-        ({"logit_bias": {"one": 1}}, None, "a token id of logit_bias"),
+        (
+            {"chat_template_kwargs": {"chat_template": "x"}},
+            "chat_template_kwargs",
+            "a field of its own",
+        ),
+        ({"logit_bias": [5]}, "logit_bias", "pairs of token and number"),
+        ({"logit_bias": [[-5, 1]]}, None, "a token id of logit_bias"),
+        ({"logit_bias": [["one", "two"]]}, None, "logit_bias of token"),
         ({"seed": 2**64}, "seed", "less than or equal to 18446744073709551615"),
         ({"messages": []}, None, "There are no messages"),
         ({"continue_final_message": True}, "continue_final_message", "continues the last message"),
@@ -648,7 +687,7 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
         *(
             ({name: value}, name, f"{name} is not supported")
-            for name, value in {"chat_template": "x", "bad_words": ["no"]}.items()
+            for name, value in {"allowed_token_ids": [1], "bad_words": ["no"]}.items()
         ),
         ({"messages": [{"role": "user", "content": " "}]}, None, "The prompt is empty"),
         ({"stream": "yes"}, "stream", "valid boolean"),
@@ -679,8 +718,10 @@ def test_what_is_wrong_is_said_and_where(
         ({"prompt": [1, "a"]}, "prompt must be"),
         ({"prompt": ["a"] * 9, "n": 15}, "more than 128 texts"),
         ({"echo": True, "logprobs": 1}, "echo and logprobs cannot be combined"),
-        ({"suffix": "end"}, "suffix is not supported"),
-        ({"best_of": 3}, "best_of is not supported"),
+        ({"suffix": "end", "echo": True}, "suffix needs"),
+        ({"suffix": "end", "prompt": [1, 2]}, "suffix needs"),
+        ({"best_of": 2, "n": 3}, "best_of must be at least n"),
+        ({"best_of": 3, "stream": True}, "best_of must be at least n"),
     ],
 )
 def test_wrong_completions(client: openai.OpenAI, changes: dict[str, Any], reported: str) -> None:

@@ -75,7 +75,7 @@ def test_thoughts_are_apart_from_the_answer(
             [choice] = event.choices
             delta = choice.delta.model_dump(exclude_unset=True)
             for name in delta.keys() & {"content", "reasoning_content"}:
-                message[name] = message.get(name, "") + delta[name]
+                message[name] = message.get(name, "") + (delta[name] or "")
             for call in delta.get("tool_calls", ()):
                 known = message.setdefault("tool_calls", [call])[call["index"]]
                 if call is not known:

@@ -445,6 +445,44 @@ def anthropic_tools() -> object:
     return next(block.input for block in answer.content if block.type == "tool_use")
 
 
+def anthropic_types() -> object:
+    """Every field, of the right type, of an answer and of its events."""
+    import anthropic
+    from anthropic.types import Message, RawMessageStreamEvent
+    from pydantic import TypeAdapter
+
+    raw = anthropic.Anthropic().messages.with_raw_response
+    asked: Any = {"model": MODEL, "max_tokens": 8, "messages": MESSAGES}
+    whole = raw.create(**asked).http_response.read()
+    TypeAdapter(Message).validate_json(whole, strict=True)
+    events: Any = TypeAdapter(RawMessageStreamEvent)
+    lines = raw.create(**asked, stream=True).http_response.read().decode().split("\n")
+    data = [line[6:] for line in lines if line.startswith("data: ")]
+    return [events.validate_json(event, strict=True).type for event in data]
+
+
+# --- typesafe -------------------------------------------------------------------------------------
+
+
+def typesafe_system_one() -> object:
+    from typesafe_sdk import Choice, Noul, Score, TypeSafeClient
+
+    with TypeSafeClient() as client:
+        result = client.system_one(
+            state="I was charged twice. Please help.",
+            questions={
+                "billing": Noul(instructions="Is this about billing?"),
+                "tone": Choice(
+                    instructions="What is the tone?", criteria={"calm": None, "angry": None}
+                ),
+                "urgent": Score(criteria=["Can wait", "This week", "Today"]),
+            },
+        )
+    assert 0 <= result.nouls["billing"].noul <= 1
+    assert 0 <= result.scores["urgent"].score <= 2
+    return result.choices["tone"].choice
+
+
 # --- programs -------------------------------------------------------------------------------------
 
 

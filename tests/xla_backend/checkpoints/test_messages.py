@@ -66,6 +66,24 @@ def test_a_message_cannot_end_itself_or_begin_another(folder: Path, role: str, t
     assert f"user\n{typed}<|endoftext|>" in "".join(map(tokenizer.token_text, written))
 
 
+def test_a_request_may_bring_a_template_of_its_own(folder: Path) -> None:
+    tokenizer = Tokenizer.load(folder)
+    oracle = PreTrainedTokenizerFast.from_pretrained(folder)
+    own = "{% for m in messages %}{{ m.role }}-{{ m.content }};{% endfor %}{{ more }}"
+    ids = tokenizer.encode(question("U"), template={"chat_template": own, "more": "!"})
+    assert ids == oracle.encode("user-U;!", add_special_tokens=False)
+    assert tokenizer.encode(question("U")) != ids
+    loop = "{%% for %s in range(99999) %%}"
+    for hostile in (
+        "{{ ''.__class__.__mro__ }}",
+        f"{loop % 'i'}{loop % 'j'}x{{% endfor %}}{{% endfor %}}",
+        "{{ 'a' * 10 ** 9 }}",
+        "{% if",
+    ):
+        with pytest.raises(InvalidRequest, match="template"):
+            tokenizer.encode(question("U"), template={"chat_template": hostile})
+
+
 SYSTEM, USER, ANSWER = Message("system", "S"), Message("user", "U"), Message("assistant", "A")
 
 
@@ -217,7 +235,6 @@ def test_a_template_has_variables(folder: Path) -> None:
     assert tokenizer.decode(written(enable_thinking=False, topic="a")) == "<u>U<a>?a"
     assert tokenizer.encode("<|turn|>")[0] not in written(topic="<|turn|>")
     for name, value in {
-        "chat_template": "x",
         "messages": [],
         "tokenize": False,
         "many": [{"of": 10**9}],

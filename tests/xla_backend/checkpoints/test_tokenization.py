@@ -161,6 +161,22 @@ def test_a_token_without_a_row_is_refused(tmp_path: Path):
             tokenizer.encode(prompt)
 
 
+@pytest.mark.parametrize("name", ["<|fim_%s|>", "<fim_%s>"])
+def test_a_model_fills_in_the_middle_by_its_own_tokens(tmp_path: Path, name: str) -> None:
+    from transformers import AutoTokenizer
+
+    checkpoints.instruct(tmp_path)
+    with pytest.raises(InvalidRequest, match="cannot fill in the middle"):
+        Tokenizer.load(tmp_path).fill_in("a", "b")
+    added = AutoTokenizer.from_pretrained(tmp_path)
+    tokens = [name % part for part in ("prefix", "suffix", "middle")]
+    added.add_special_tokens({"additional_special_tokens": tokens})
+    added.save_pretrained(tmp_path)
+    first, second, third = tokens
+    whole = f"{first}def f(x):\n{second}\n  return y{third}"
+    assert Tokenizer.load(tmp_path).fill_in("def f(x):\n", "\n  return y") == added.encode(whole)
+
+
 # Streaming
 
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fastapi import FastAPI
-from starlette.responses import JSONResponse
+from fastapi import FastAPI, Request
+from starlette.responses import JSONResponse, Response
 
 from xla_backend import __version__
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.openai_api.completing import Completer
 from xla_backend.openai_api.errors import RETRY_S, NotSupported
 from xla_backend.openai_api.fields import Fields
-from xla_backend.openai_api.requests import ChatMessage
+from xla_backend.openai_api.protocols.completion import (
+    InfillRequest,
+    OwnCompletionRequest,
+    OwnCompletionWriter,
+)
+from xla_backend.openai_api.requests import ChatMessage, ChatRequest
 
 
 class TokenizeRequest(Fields):
@@ -67,6 +72,22 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
         if body.return_token_strs and not body.with_pieces:
             answer["token_strs"] = list(map(tokenizer.token_text, told))
         return answer | body.ignored
+
+    @api.post("/completion")
+    async def completion(body: OwnCompletionRequest, request: Request) -> Response:
+        """Continue a text, in llama.cpp's own form."""
+        return await completer.complete(request, body, OwnCompletionWriter)
+
+    @api.post("/infill")
+    async def infill(body: InfillRequest, request: Request) -> Response:
+        """Write what is missing in the middle of a text, in llama.cpp's own form."""
+        return await completer.complete(request, body, OwnCompletionWriter)
+
+    @api.post("/apply-template")
+    async def apply_template(body: ChatRequest) -> dict[str, Any]:
+        """The text of messages as the model reads it."""
+        tokenizer, ids = await completer.encoded(body)
+        return {"prompt": tokenizer.decode(ids, shown=ids), **body.ignored}
 
     @api.post("/detokenize")
     async def detokenize(body: DetokenizeRequest) -> dict[str, Any]:

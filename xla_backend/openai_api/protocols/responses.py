@@ -230,7 +230,8 @@ class ResponseWriter(Writer):
             "output": self._output,
             "usage": {
                 "input_tokens": counted.prompt_tokens,
-                "input_tokens_details": counted.prompt_tokens_details.model_dump(),
+                "input_tokens_details": counted.prompt_tokens_details.model_dump()
+                | {"cache_write_tokens": 0},
                 "output_tokens": counted.completion_tokens,
                 "output_tokens_details": counted.completion_tokens_details.model_dump(),
                 "total_tokens": counted.total_tokens,

@@ -1,0 +1,147 @@
+"""`/completion` and `/infill`: llama.cpp's own form of completions.
+
+Knows the fields of both. Must not know HTTP, nor how a text is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from xla_backend.interface.prompt import Prompt, TokenIds
+from xla_backend.interface.results import GenerationResult, Token
+from xla_backend.openai_api.answers import (
+    chat_logprobs,
+    finish_reason,
+    generated,
+    progress,
+    timings,
+    written,
+)
+from xla_backend.openai_api.requests import MAX_TOP_LOGPROBS, Generation, bound
+from xla_backend.openai_api.writers import Facts, Writer
+
+if TYPE_CHECKING:
+    from xla_backend.checkpoints.tokenization import Tokenizer
+
+
+class OwnCompletionRequest(Generation):
+    """A text to continue; or token ids, also between texts."""
+
+    prompt: str | list[int | str] = Field(description="a text, or token ids and texts")
+    n_probs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
+        None, description="how many of the most likely tokens at each position"
+    )
+    return_tokens: bool | None = Field(None, description="with the ids of the tokens")
+
+    @property
+    def logprobs(self) -> int | None:
+        """Whether tokens come with the text."""
+        return self.n_probs or (0 if self.return_tokens else None)
+
+    @property
+    def needs_tokenizer(self) -> bool:
+        return super().needs_tokenizer or any(isinstance(each, str) for each in self.prompt)
+
+    def resolve(self, tokenizer: Tokenizer) -> None:
+        super().resolve(tokenizer)
+        if isinstance(self.prompt, list):
+            ids: list[int] = []
+            for each in self.prompt:
+                ids += tokenizer.encode(each, special=not ids) if isinstance(each, str) else [each]
+            self.prompt = list(ids)
+
+    def prompts(self) -> list[Prompt]:
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        return [TokenIds(tuple(id for id in self.prompt if isinstance(id, int)))]
+
+    def wanted_tokens(self) -> int | None:
+        return bound(self.max_tokens)
+
+
+class InfillRequest(OwnCompletionRequest):
+    """A text with a hole: what stands before and behind it."""
+
+    prompt: str | list[int | str] = Field("", description="how the text in the hole begins")
+    input_prefix: str = Field(description="the text before the hole")
+    input_suffix: str = Field(description="the text behind it")
+
+    @property
+    def needs_tokenizer(self) -> bool:
+        return True
+
+    def resolve(self, tokenizer: Tokenizer) -> None:
+        super().resolve(tokenizer)
+        begun = self.prompt
+        ids = tokenizer.encode(begun, special=False) if isinstance(begun, str) else begun
+        self.prompt = [*tokenizer.fill_in(self.input_prefix, self.input_suffix), *ids]
+
+
+class OwnCompletionWriter(Writer):
+    """The writer for both."""
+
+    done = ""
+
+    def __init__(self, body: OwnCompletionRequest, facts: Facts) -> None:
+        super().__init__()
+        self._body = body
+        self._tokenizer = facts.tokenizer
+        self._asked = facts.asked
+
+    def whole(self, results: Sequence[GenerationResult]) -> Any:
+        answers = [
+            self._answer(number, result, result.text, written(result))
+            for number, result in enumerate(results)
+        ]
+        return answers[0] if len(answers) == 1 else answers
+
+    def begin(self, number: int) -> Iterator[dict[str, Any]]:
+        yield from ()
+
+    def more(self, number: int, text: str) -> Iterator[dict[str, Any]]:
+        told = {name: each.model_dump() for name, each in progress(text).items()}
+        tokens = self._tokens(self.new(number, text))
+        yield {"index": number, "content": str(text), "stop": False, **tokens, **told}
+
+    def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
+        yield self._answer(number, result, "", self.rest(number, result))
+
+    def failed(self, error: dict[str, Any]) -> str:
+        return f"data: {json.dumps(error)}\n\n"
+
+    def _answer(
+        self, number: int, result: GenerationResult, text: str, tokens: Sequence[Token]
+    ) -> dict[str, Any]:
+        is_cut, is_word = finish_reason(result) == "length", result.finish == "stop"
+        prompt, options = self._asked[number]
+        return {
+            "index": number,
+            "content": text,
+            "stop": True,
+            "model": self._body.model,
+            "prompt": prompt if isinstance(prompt, str) else "",
+            "generation_settings": options.to_dict(),
+            "tokens_evaluated": result.prompt_tokens,
+            "tokens_predicted": generated(result),
+            "tokens_cached": result.cached_tokens,
+            "truncated": False,
+            "has_new_line": "\n" in result.text,
+            "stop_type": "limit" if is_cut else "word" if is_word else "eos",
+            "stopping_word": result.stop_string,
+            "timings": timings(result).model_dump(),
+            **self._tokens(tokens),
+            **self._body.ignored,
+        }
+
+    def _tokens(self, tokens: Sequence[Token]) -> dict[str, Any]:
+        """The fields for tokens, as far as they were requested."""
+        ids = [token.id for token in tokens] if self._body.return_tokens else []
+        if not self._body.n_probs:
+            return {"tokens": ids}
+        told = chat_logprobs(tokens, self._body.n_probs, self._tokenizer).model_dump()["content"]
+        named = [{"id": token.id, **each} for token, each in zip(tokens, told, strict=True)]
+        return {"tokens": ids, "completion_probabilities": named}
