@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from playground.ui.quantities import count
 from xla_backend import GenerationOptions, InvalidRequest, NoRoom
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, MAX_NEW_TOKENS
+from xla_backend.interface.prompt import TokenIds
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Limits:
         """Refuses a prompt that is too long.
 
         Args:
-            prompt: a text or messages, which count together.
+            prompt: a text, messages, which count together, or token ids, at least a byte each.
 
         Raises:
             InvalidRequest: it is too long. The engine itself checks that it is text.
@@ -55,6 +56,8 @@ class Limits:
         size = sum(
             len(text.encode("utf-8", "surrogatepass")) for text in texts if isinstance(text, str)
         )
+        if isinstance(prompt, TokenIds):
+            size = len(prompt.ids)
         if size > self.prompt_bytes:
             raise InvalidRequest(
                 f"The prompt has {size:,} bytes; at most {self.prompt_bytes:,} are allowed here. "

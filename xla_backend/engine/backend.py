@@ -122,7 +122,7 @@ class Backend(AnyBackend):
     def submit(
         self,
         request: TextRequest | Prepared,
-        may_begin: Callable[[], bool] = lambda: True,
+        may_start: Callable[[], bool] = lambda: True,
         stream: TextStream | None = None,
     ) -> TextStream:
         """Queues a request and returns the stream of its text.
@@ -130,7 +130,7 @@ class Backend(AnyBackend):
         Args:
             request: the request; prepared here if it is not and its model is loaded, else once its
                 model is loaded.
-            may_begin: called once, before the request starts; if it returns False, nothing runs and
+            may_start: called once, before the request starts; if it returns False, nothing runs and
                 `result` stays None.
             stream: receives the text; None for a new one.
         """
@@ -138,21 +138,21 @@ class Backend(AnyBackend):
             request = self.prepare(request)
         stream = Stream() if stream is None else stream
         text = Text(
-            request, stream, self._models, self._functions, self._pools, self._loop, may_begin
+            request, stream, self._models, self._functions, self._pools, self._loop, may_start
         )
-        self._loop.submit(text.steps(), stream)
+        self._loop.submit(text)
         return stream
 
     def submit_speech(
         self,
         request: SpeechRequest,
-        may_begin: Callable[[], bool] = lambda: True,
+        may_start: Callable[[], bool] = lambda: True,
         stream: WindowStream | None = None,
     ) -> WindowStream:
         """As `submit`, for a recording."""
         stream = Stream() if stream is None else stream
-        hearing = Hearing(request, stream, self._models, self._functions, self._loop, may_begin)
-        self._loop.submit(hearing.steps(), stream)
+        hearing = Hearing(request, stream, self._models, self._functions, self._loop, may_start)
+        self._loop.submit(hearing)
         return stream
 
     def prepare(self, request: TextRequest) -> Prepared:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 from xla_backend.compilation.startup import prepare_environment
 from xla_backend.interface.buckets import BucketRules
@@ -21,6 +22,19 @@ from xla_backend.compilation.compiler import Compiler  # noqa: E402
 from xla_backend.compilation.store import Store  # noqa: E402
 from xla_backend.engine.loop import Loop  # noqa: E402
 from xla_backend.model.loaded_model import LoadedModel  # noqa: E402
+
+
+class Loaded(NamedTuple):
+    """A request's model, and the request as it is prepared.
+
+    Attributes:
+        load_s: seconds of loading, which `ended` then, as `time.perf_counter()`.
+    """
+
+    model: LoadedModel
+    prepared: Prepared
+    load_s: float
+    ended: float
 
 
 class LoadedModels:
@@ -65,9 +79,18 @@ class LoadedModels:
         """The model, loaded in another thread if need be, and the seconds that took."""
         return self._beside.submit(self._load, model)
 
-    def prepare_beside(self, request: TextRequest) -> Future[Prepared]:
-        """A request, prepared in another thread; its model must be loaded."""
-        return self._beside.submit(self.vocabulary(request.model).prepare, request, self._rules)
+    def load_for(self, request: TextRequest | Prepared) -> Future[Loaded]:
+        """The model of a request, loaded in another thread, which prepares it if that is needed."""
+
+        def load() -> Loaded:
+            model, load_s = self._load(request.model)
+            ended = time.perf_counter()
+            if isinstance(request, Prepared):
+                return Loaded(model, request, load_s, ended)
+            prepared = self._vocabularies[request.model].prepare(request, self._rules)
+            return Loaded(model, prepared, load_s, ended)
+
+        return self._beside.submit(load)
 
     def _load(self, model: str) -> tuple[LoadedModel, float]:
         start = time.perf_counter()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.interface.buckets import CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
@@ -32,7 +32,7 @@ class ModelPool:
     """The pool of one model, and the scheduler of its rows."""
 
     pool: Pool
-    rows: RowScheduler
+    rows: RowScheduler[Any]
 
     def row(
         self,

@@ -75,10 +75,10 @@ class Stream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
         self._items.put(("chunk", chunk))
 
     def finish(self, result: Result | None) -> None:
-        self._items.put(("result", result))
         self._started.set()
+        self._items.put(("result", result))
 
     def fail(self, error: BaseException) -> None:
         """Ends with an error, which is raised in the reader."""
-        self._items.put(("error", error))
         self._started.set()
+        self._items.put(("error", error))

@@ -283,7 +283,7 @@ class EngineProcess:
             self._active.append(Active(self._waiting.popleft(), self))
             return self._active[-1]
 
-    def _may_begin(self, active: Active) -> bool:
+    def _may_start(self, active: Active) -> bool:
         """Called before a request starts: some that were queued are left to a successor."""
         with self._condition:
             is_full = "hard_limit" in self._marks_sent
@@ -306,16 +306,16 @@ class EngineProcess:
         """Gives a request to the engine."""
         request, asked = active.request, active.request.asked
 
-        def may_begin() -> bool:
-            return self._may_begin(active)
+        def may_start() -> bool:
+            return self._may_start(active)
 
         if isinstance(asked, Prepared | TextRequest):
             try:
-                backend.submit(asked, may_begin, active)
+                backend.submit(asked, may_start, active)
             except Exception as error:
                 active.fail(error)
         elif isinstance(asked, SpeechRequest):
-            backend.submit_speech(asked, may_begin, active)
+            backend.submit_speech(asked, may_start, active)
         else:
             administers = partial(self._administer, backend, active, asked)
             threading.Thread(target=administers, daemon=True, name=request.kind).start()
@@ -324,7 +324,7 @@ class EngineProcess:
         self, backend: Backend, active: Active, asked: FunctionRequest | str | None
     ) -> None:
         """Handles a request that generates nothing."""
-        if not self._may_begin(active):
+        if not self._may_start(active):
             active.finish(None)
             return
         try:
