@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
-from xla_backend.checkpoints.tokenization import AnswerDecoder
-from xla_backend.engine.decisions import Deciding
+from xla_backend.answers.decoder import AnswerDecoder
+from xla_backend.answers.stop_strings import StopStrings
 from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Loop
 from xla_backend.engine.request import (
@@ -25,7 +25,6 @@ from xla_backend.engine.request import (
     Request,
     Stopped,
 )
-from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
@@ -47,6 +46,7 @@ from xla_backend.interface.results import (
 )
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
+from xla_backend.rows.decisions import Deciding
 from xla_backend.rows.scheduler import CHUNK_S
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from xla_backend.answers.reader import AnswerReader, CallPart, Thought
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.grammar.tool_calls import CallPart, CallReader, Thought
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds, last_text
 from xla_backend.interface.results import GenerationResult, TextChunk, Token
@@ -201,7 +201,7 @@ class ChatWriter(_OpenAiWriter):
     def __init__(self, body: ChatRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        self._readers: dict[int, CallReader] = defaultdict(body.reader)
+        self._readers: dict[int, AnswerReader] = defaultdict(body.reader)
         self._untold: dict[int, tuple[Token, ...]] = {}
         self._begun: set[int] = set()
 
