@@ -22,7 +22,6 @@ from playground.api.endpoints import add_endpoints
 from playground.api.openai_host import OpenAiHost
 from playground.context.limits import Limits
 from playground.context.page_context import ENGINE_QUEUE, PageContext
-from playground.context.waiting_line import WaitingLine
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
 from playground.server.health import health
@@ -79,7 +78,7 @@ def create_app(
     with Page(
         title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=DELETE_FILES_S
     ) as app:
-        line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
+        PageQueue.of(app, behind_proxy)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
                 html(header.skip_link(), "skip", scale=0, min_width=0)
@@ -96,7 +95,6 @@ def create_app(
                     address: gr.Button(visible="hidden", elem_id=f"{address}_is_new")
                     for address in places.modes(admin)
                 },
-                line=line,
                 # Both keys are set: with random ones, a restart would lose every visitor's runs.
                 # The secret is in the browser anyway, so it protects nothing.
                 runs_of_visitor=gr.BrowserState(
@@ -246,7 +244,7 @@ def launch_options(
         hosts: names of this server beside local ones, see `KnownHosts`.
     """
     context = page.context
-    host = OpenAiHost(context, partial(health, context.backend, context.line))
+    host = OpenAiHost(context, partial(health, context.backend), behind_proxy)
     api = create_api(host)
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # Gradio sets the title by a script, which sometimes fails.
@@ -272,7 +270,7 @@ def launch_options(
                 changes_route(context),
                 texts_route(context),
                 Mount(PATH, api),
-                *([metrics.route(context.backend, context.line, host.models)] if metrics else []),
+                *([metrics.route(context.backend, host.models)] if metrics else []),
             ],
         },
         "enable_monitoring": False,

@@ -111,17 +111,17 @@ class Walkthrough(MeasuringRun):
         super().stop()
         self._end_processes()
 
-    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[None]:
-        """Waits until the page's engine is idle, then goes through the steps.
+    def measure(self, backend: ServedBackend) -> Generator[None, None, None]:
+        """Goes through the steps, beside the page's engine.
 
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served.
             EngineStopped: a process ended unexpectedly.
         """
-        return self.on_idle_engine(backend, self.walk())
+        return self.walk()
 
-    def walk(self) -> Iterator[None]:
-        """Goes through the steps now; raises as `steps` does."""
+    def walk(self) -> Generator[None, None, None]:
+        """See `measure`."""
         with tempfile.TemporaryDirectory(prefix="xla-backend-walkthrough-") as store:
             try:
                 self.has_started = True

@@ -23,6 +23,7 @@ from xla_backend.engine.function_resolver import FunctionResolver
 from xla_backend.engine.loaded_models import LoadedModels
 from xla_backend.engine.loop import Loop
 from xla_backend.engine.pools import Pools
+from xla_backend.engine.request import Reservation
 from xla_backend.engine.streams import Stream
 from xla_backend.engine.text import Text, TextStream
 from xla_backend.engine.transcription import Hearing, WindowStream
@@ -153,6 +154,11 @@ class Backend(AnyBackend):
         stream = Stream() if stream is None else stream
         hearing = Hearing(request, stream, self._models, self._functions, self._loop, may_start)
         self._loop.submit(hearing)
+        return stream
+
+    def reserve(self, may_start: Callable[[], bool], stream: TextStream) -> TextStream:
+        """Keeps the background from working until the stream is stopped; see `ServedBackend`."""
+        self._loop.submit(Reservation(stream, may_start, self._loop.background.rested))
         return stream
 
     def prepare(self, request: TextRequest) -> Prepared:

@@ -6,6 +6,7 @@ Knows names, downloads and loading. Must not know how requests run, nor which fu
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -75,15 +76,22 @@ class LoadedModels:
         """
         return self.find(model) or self.load_beside(model).result()[0]
 
-    def load_beside(self, model: str) -> Future[tuple[LoadedModel, float]]:
-        """The model, loaded in another thread if need be, and the seconds that took."""
-        return self._beside.submit(self._load, model)
+    def load_beside(
+        self, model: str, on_start: Callable[[], None] = lambda: None
+    ) -> Future[tuple[LoadedModel, float]]:
+        """The model, loaded in another thread if need be, and the seconds that took.
 
-    def load_for(self, request: TextRequest | Prepared) -> Future[Loaded]:
+        `on_start` is called when loading begins.
+        """
+        return self._beside.submit(self._load, model, on_start)
+
+    def load_for(
+        self, request: TextRequest | Prepared, on_start: Callable[[], None]
+    ) -> Future[Loaded]:
         """The model of a request, loaded in another thread, which prepares it if that is needed."""
 
         def load() -> Loaded:
-            model, load_s = self._load(request.model)
+            model, load_s = self._load(request.model, on_start)
             ended = time.perf_counter()
             if isinstance(request, Prepared):
                 return Loaded(model, request, load_s, ended)
@@ -92,9 +100,10 @@ class LoadedModels:
 
         return self._beside.submit(load)
 
-    def _load(self, model: str) -> tuple[LoadedModel, float]:
+    def _load(self, model: str, on_start: Callable[[], None]) -> tuple[LoadedModel, float]:
         start = time.perf_counter()
         if model not in self._engines:
+            on_start()
             loading = EngineStatus("loading", model)
             self._loop.tell_beside("load", loading)
             try:

@@ -6,18 +6,24 @@ next (`loop`), nor what the steps do: its subclasses do, for texts and for recor
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from xla_backend.interface.results import CacheOutcome, Progress, RequestState
 
 if TYPE_CHECKING:
     from xla_backend.engine.streams import Stream
     from xla_backend.interface.timing import Stopwatch
     from xla_backend.rows.scheduler import RowScheduler
 
-State = Literal["queued", "running", "done", "stopped", "failed"]
+
+MAKING: dict[str, RequestState] = {"trace": "tracing", "compile": "compiling"}
+"""The states of the phases in which functions are made."""
+ENDS: tuple[RequestState, ...] = ("done", "stopped", "failed")
 
 
 @dataclass(frozen=True)
@@ -48,12 +54,12 @@ class Stopped(Exception):
 
 
 class Request(ABC):
-    """One request; only `start`, `finish` and `fail` change its state.
+    """One request; only `enter`, `finish` and `fail` change its state.
 
     Attributes:
         stream: the caller's side.
         watch: splits its time into phases.
-        state: "queued" until nothing but a stop can keep it from running.
+        state: see `RequestState`.
         awaited: what it waits for.
         has_engine: whether it goes on before others that wait for the engine.
         steps: its work; the loop runs one step after the other.
@@ -64,7 +70,7 @@ class Request(ABC):
     def __init__(self, stream: Stream[Any, Any], may_start: Callable[[], bool]) -> None:
         """`may_start` is called once, before it starts; if it returns False, nothing runs."""
         self.stream = stream
-        self.state: State = "queued"
+        self.state: RequestState = "queued"
         self.awaited: Awaited = AwaitEngine()
         self.has_engine = False
         self.steps = self._run()
@@ -75,17 +81,29 @@ class Request(ABC):
         """Whether its caller wants no more."""
         return self.stream.is_stopped
 
-    def start(self) -> None:
-        """Starts it, unless it has started.
+    def enter(self, state: RequestState) -> None:
+        """Changes its state and reports that to its caller; the first change starts it.
+
+        Also called by the threads that load models and make functions.
 
         Raises:
-            Stopped: it was stopped, or may not start.
+            Stopped: it was stopped before it started, or may not start.
         """
-        if self.state == "queued":
-            if self.stream.is_stopped or not self._may_start():
-                raise Stopped
-            self.state = "running"
-            self.stream.start()
+        if state == self.state or self.state in ENDS:
+            return
+        if self.state == "queued" and (self.stream.is_stopped or not self._may_start()):
+            raise Stopped
+        self.state = state
+        self.stream.report(Progress(state, time.perf_counter()))
+
+    def makes(self, outcome: CacheOutcome) -> Callable[[str], None]:
+        """What enters the phases in which functions of this outcome are made, and their states."""
+
+        def enter(phase: str) -> None:
+            self.watch.enter(phase)
+            self.enter("restoring" if outcome is CacheOutcome.DISK else MAKING[phase])
+
+        return enter
 
     def finish(self, result: Any) -> None:
         """Ends it with its result; None if it was stopped before there was one."""
@@ -100,3 +118,22 @@ class Request(ABC):
     @abstractmethod
     def _run(self) -> Generator[Awaited, Any, None]:
         """Its work; raises `Stopped` if it ends without a result."""
+
+
+class Reservation(Request):
+    """Keeps the engine's work in the background from running, until it is stopped."""
+
+    def __init__(
+        self,
+        stream: Stream[Any, Any],
+        may_start: Callable[[], bool],
+        rested: Callable[[], Future[None]],
+    ) -> None:
+        """`rested` gives a future of the end of the background's present step."""
+        super().__init__(stream, may_start)
+        self._rested = rested
+
+    def _run(self) -> Generator[Awaited, Any, None]:
+        yield AwaitResult(self._rested())
+        self.enter("reserved")
+        yield AwaitResult(Future())

@@ -100,11 +100,9 @@ class Text(Request):
     def _run(self) -> Generator[Awaited, Any, None]:
         request, watch = self._request, self.watch
         model = self._models.find(request.model)
-        if model is None:
-            self.start()
         if model is None or isinstance(request, TextRequest):
-            loaded = yield AwaitResult(self._models.load_for(request))
-            model, request, self._load_s, ended = loaded
+            load = self._models.load_for(request, lambda: self.enter("loading"))
+            model, request, self._load_s, ended = yield AwaitResult(load)
             watch.pause_for("load", self._load_s, ended)  # not part of the phases
             watch.enter("tokenize")
         self._model, self._prepared = model, request
@@ -122,8 +120,6 @@ class Text(Request):
         self._stops = StopStrings(options.stop, options.include_stop_str_in_output)
         watch.enter("queue")
         choice = self._functions.choose(model, key, request.may_reuse)
-        if not self._functions.is_ready(model, choice):
-            self.start()
         if key.variants:  # rows that run beside others use no drafts
             plain = dataclasses.replace(key, prompt_lookup_num_tokens=0)
             yield from self._serve(plain, self._functions.choose(model, plain))
@@ -140,8 +136,11 @@ class Text(Request):
 
     def _serve(self, key: CacheKey, choice: Choice) -> Generator[Awaited, Any, Served]:
         """The chosen functions; waits until they are made."""
-        made = self._functions.serve(self._model, key, choice, self.watch.enter)
-        served = yield AwaitResult(made)
+        made = self._functions.serve(self._model, key, choice, self.makes(choice.outcome))
+        try:
+            served = yield AwaitResult(made)
+        finally:
+            made.cancel()  # a stopped request needs them no more
         self.watch.enter("queue")
         return served
 
@@ -171,7 +170,7 @@ class Text(Request):
         """See `RowRequest`."""
         self._read_from = self._read_from or time.perf_counter()
         try:
-            self.start()
+            self.enter("reading")
         except Stopped:
             return False
         self._loop.tell(self._status)
@@ -200,7 +199,7 @@ class Text(Request):
     def _decide(self, deciding: Deciding) -> Generator[Awaited, Any, None]:
         """Reads the rows of all questions, one chunk per round."""
         yield AwaitEngine()
-        self.start()
+        self.enter("reading")
         watch, started = self.watch, time.perf_counter()
         salt = self._prepared.request.cache_salt or secrets.token_hex(16)
         functions = cast("PoolFunctions", self._served.functions)
@@ -229,7 +228,7 @@ class Text(Request):
 
     def _run_padded(self) -> Generator[Awaited, Any, None]:
         yield AwaitEngine()  # waits behind the requests that have started
-        self.start()
+        self.enter("reading")
         options, watch = self._prepared.options, self.watch
         key = self._served.choice.key
         functions = cast("PaddedFunctions", self._served.functions)
@@ -245,6 +244,7 @@ class Text(Request):
             generation.advance(steps)
             step_s = (time.perf_counter() - started) / steps
             watch.lap(generation.length - count)
+            self.enter("writing")
             count, steps = generation.length, max(1, round(CHUNK_S / step_s))
             watch.enter("detokenize")
             goes_on = True
@@ -264,6 +264,7 @@ class Text(Request):
 
     def _write(self, token_ids: list[int], output: Callable[[], Output]) -> bool:
         """Hands out the text of new tokens; returns whether the text goes on."""
+        self.enter("writing")
         options = self._prepared.options
         self._decoded += len(token_ids)
         if token_ids and token_ids[-1] in options.stop_token_ids:

@@ -76,9 +76,9 @@ class Hearing(Request):
         self.watch = Stopwatch("queue", stream.arrived)
 
     def _run(self) -> Generator[Awaited, Any, None]:
-        self.start()
         request, watch = self._request, self.watch
-        engine, load_s = yield AwaitResult(self._models.load_beside(request.model))
+        loads = self._models.load_beside(request.model, lambda: self.enter("loading"))
+        engine, load_s = yield AwaitResult(loads)
         watch.pause_for("load", load_s)
         watch.enter("tokenize")
         speech = engine.speech
@@ -185,9 +185,11 @@ class Hearing(Request):
         start = prompt.for_language(self._language) if self._language else prompt.tokens
         watch.enter("queue")
         choice = self._functions.choose(engine, wanted)
-        served = yield AwaitResult(self._functions.serve(engine, wanted, choice, watch.enter))
+        enter = self.makes(choice.outcome)
+        served = yield AwaitResult(self._functions.serve(engine, wanted, choice, enter))
         watch.enter("queue")
         yield AwaitEngine()
+        self.enter("reading")
         watch.enter("prefill")
         key = served.choice.key
         self._loop.tell(EngineStatus("generating", str(key)))
@@ -248,6 +250,7 @@ class Hearing(Request):
             generation.advance(steps)
             step_s = (time.perf_counter() - started) / steps
             watch.lap(generation.length - count)
+            self.enter("writing")
             count, steps = generation.length, max(1, round(CHUNK_S / step_s))
             if generation.is_done:
                 break

@@ -26,7 +26,7 @@ from xla_backend.engine.streams import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
 from xla_backend.interface.function_comparison import FunctionRequest
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
-from xla_backend.interface.results import EngineStatus
+from xla_backend.interface.results import EngineStatus, Progress
 from xla_backend.process import memory
 from xla_backend.process.memory_bound import MemoryBound
 from xla_backend.process.messages import Request, Settings, Snapshot
@@ -62,7 +62,12 @@ class Active(Stream[Any, Any]):
         """Sends a chunk, if the request is streamed."""
         asked = self.request.asked
         if isinstance(asked, Prepared | TextRequest | SpeechRequest) and asked.in_chunks:
-            self._process.send_chunk(self, chunk)
+            self._process.send(self, "chunk", chunk)
+
+    def report(self, progress: Progress) -> None:
+        """Sends its new state."""
+        self._process.send(self, "progress", progress)
+        super().report(progress)
 
     def finish(self, result: Any) -> None:
         self._process.answer(self, "result" if self.has_started else "dropped", result)
@@ -288,9 +293,6 @@ class EngineProcess:
         with self._condition:
             is_full = "hard_limit" in self._marks_sent
             active.is_handed_over = self._ending or self._draining or is_full
-            if not active.is_handed_over and not active.has_started:
-                active.start()
-                self._channel.send(("started", active.request.number, None))
             return not active.is_handed_over
 
     def _wait_for_active(self) -> None:
@@ -316,6 +318,8 @@ class EngineProcess:
                 active.fail(error)
         elif isinstance(asked, SpeechRequest):
             backend.submit_speech(asked, may_start, active)
+        elif request.kind == "reserve":
+            backend.reserve(may_start, active)
         else:
             administers = partial(self._administer, backend, active, asked)
             threading.Thread(target=administers, daemon=True, name=request.kind).start()
@@ -327,6 +331,7 @@ class EngineProcess:
         if not self._may_start(active):
             active.finish(None)
             return
+        active.report(Progress("loading", time.perf_counter()))
         try:
             if isinstance(asked, str):
                 value: Any = backend.load(asked)
@@ -353,9 +358,9 @@ class EngineProcess:
 
     # --- called by the thread that answers ------------------------------------------------------
 
-    def send_chunk(self, active: Active, chunk: Any) -> None:
-        """Sends a chunk of an answer."""
-        self._channel.send(("chunk", active.request.number, chunk))
+    def send(self, active: Active, kind: str, value: Any) -> None:
+        """Sends a reply that is not the last."""
+        self._channel.send((kind, active.request.number, value))
 
     def answer(self, active: Active, kind: str, value: Any) -> None:
         """Sends the last reply of a request."""

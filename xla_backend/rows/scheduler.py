@@ -28,8 +28,6 @@ ROW_COUNTS = (1, 4, 8, 16)
 """Numbers of rows for which functions are compiled. Two rows in a function for four take as long as
 in one for two, because products skip unused rows; eight in one for 16 take 1.17 times as long."""
 MAX_ROWS = max(ROW_COUNTS)
-MAX_AT_ONCE = 4 * MAX_ROWS
-"""Bound on the text requests in an engine; those without a row wait in it."""
 
 CHUNK_S = 0.08
 """Target duration of a chunk of text: short enough for streaming, long enough that the cost of a

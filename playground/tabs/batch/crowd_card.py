@@ -60,7 +60,6 @@ class CrowdCard:
             shown=self._run_shown,
             ends=[],
             ended=lambda run, ending: {},
-            place=self._page.shared,
         )
         for button, inputs in ((self.together, [*request, self.apart]), (self.alone, request)):
             events.connect(button.click, self._run_of, inputs, [self.crowds])

@@ -6,7 +6,7 @@ prompt is a turn of its own, so that other visitors' requests run in between.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,13 +93,13 @@ class Batch:
         if self._run is not None:
             self._run.stop()
 
-    def turn(self, page: PageContext) -> Iterator[None]:
+    async def turn(self, page: PageContext) -> AsyncIterator[None]:
         """Runs the next prompt; yields while its text grows. Raises nothing."""
         row, run = self.current, self._run
         if row is None or run is None or self.stopped:
             return
         with reporting_errors() as ending:
-            for text in run.steps(page.backend, page.line.waited_s()):
+            async for text in run.steps(page.backend):
                 row.text = text
                 yield
         row.problem = ending.problem

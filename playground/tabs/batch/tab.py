@@ -4,7 +4,7 @@ Knows the components and what each event does to them. Must not know how anythin
 prompt is run.
 """
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,6 @@ class BatchTab:
             [self.turn, self.batch],
             [self.report, self.files, self.turn, self.run, self.stop, self._page.status],
             **ui.FOLLOWING,
-            **self._page.shared,
         )
         ui.stop_by(self.stop, lambda batch: batch and batch.stop(), None, self.batch)
 
@@ -120,7 +119,6 @@ class BatchTab:
     ) -> ui.Updates:
         """Checks all prompts first, so that no mistake is found halfway."""
         try:
-            self._page.line.check_room()
             options = with_seed(options_from(values), holds_seed)
             found, without_prompt = prompts_in(prompts)
             batch = checked(self._page, model, found, options, exact_key)
@@ -138,7 +136,7 @@ class BatchTab:
             self.controls.seed: options.seed,
         }
 
-    def _take_turn(self, turn: float, batch: Batch | None) -> Iterator[ui.Updates]:
+    async def _take_turn(self, turn: float, batch: Batch | None) -> AsyncIterator[ui.Updates]:
         """Runs one prompt, then asks for the next turn behind the requests that came meanwhile."""
         if batch is None:  # The server was restarted meanwhile.
             yield {
@@ -146,7 +144,7 @@ class BatchTab:
                 self.stop: gr.update(value="Stop", interactive=False),
             }
             return
-        for _ in batch.turn(self._page):
+        async for _ in batch.turn(self._page):
             yield {self.report: report.report(batch)}
         updates: ui.Updates = {self.report: report.report(batch)}
         if batch.is_over:

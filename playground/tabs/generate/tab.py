@@ -200,7 +200,6 @@ class PlaygroundTab:
             ],
             ended=self._run_ended,
             state=[self.shown, self._page.runs_of_visitor, self.view],
-            place=self._page.shared,
         )
         events.connect(
             self.generate.click, self._run_of, {*self.fields.inputs}, [self.controls.seed]

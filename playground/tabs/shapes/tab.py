@@ -124,11 +124,11 @@ class ShapesTab:
             **ui.LATEST,
         )
         self.make.click(
-            lambda: ui.notice("Asking the engine. Runs that are going on end first.", "calm"),
+            lambda: ui.notice("Asking the engine.", "calm"),
             None,
             self.notice,
             **ui.QUIET,
-        ).then(self._make, self._choice, self.notice, **ui.FOLLOWING, **self._page.alone)
+        ).then(self._make, self._choice, self.notice, **ui.FOLLOWING)
         self.cancel.click(self._cancel, None, self.notice, **ui.QUIET)
 
     def _refresh(
@@ -226,7 +226,6 @@ class ShapesTab:
             controls.choice,
             [controls.notice, self._page.status],
             **ui.FOLLOWING,
-            **self._page.alone,
         )
 
     def _describe(self, what: str, shape: str | None) -> tuple[str, Any, Any]:
@@ -240,18 +239,21 @@ class ShapesTab:
     def _ask(self, what: str, shape: str | None) -> tuple[Any, ...]:
         return *self._describe(what, shape), gr.update(visible=True), ""
 
-    def _clear(self, choice: list[Any] | None) -> tuple[str, str]:
+    async def _clear(self, choice: list[Any] | None) -> tuple[str, str]:
         """Waits for its turn, so that no visitor's run is cut off."""
         if choice is None:
             return "", self._page.engine_line()
         what, shape = choice
+        clear = partial(self._backend.clear, disk=what == clear_controls.ALL)
         try:
-            if what != clear_controls.ONE:
-                self._backend.clear(disk=what == clear_controls.ALL)
-            elif shape:
+            if what == clear_controls.ONE:
+                if not shape:
+                    return "", self._page.engine_line()
                 model, key = clear_controls.parse(shape)
                 self._page.check_model(model)
-                self._backend.clear(model, key)
+                clear = partial(self._backend.clear, model, key)
+            async with reserved(self._backend, "Clearing compiled functions"):
+                await asyncio.to_thread(clear)
         except BackendError as error:
             return ui.notice(str(error)), self._page.engine_line()
         self._order.drop()

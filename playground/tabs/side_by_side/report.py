@@ -104,10 +104,10 @@ def phase(
     since = run.pressed_at
     if not member.was_sent:
         return Phase("Waiting for the other side to end" if in_turn else "Starting", since)
-    if not run.waits_at_engine:
+    if run.taken_at is not None:
         return phase_of(run, status, model_bytes)
     now = " ".join(filter(None, [ACTIVITY[status.state], model_name(status.detail)]))
-    whom = "the other side" if not other.is_over and not other.run.waits_at_engine else "the engine"
+    whom = "the other side" if not other.is_over and not other.run.taken_at is None else "the engine"
     return Phase(f"Waiting for {whom}", since, f"Runs now: {now}")
 
 

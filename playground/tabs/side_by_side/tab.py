@@ -215,7 +215,6 @@ class SideBySideTab:
             ends=[self.compared, self._page.runs_of_visitor],
             ended=self._run_ended,
             state=[self._page.runs_of_visitor],
-            place=self._page.shared,
         )
         seeds = [side.controls.seed for side in self.sides]
         for button, apart_s in ((self.run, 0.0), (self.in_turn, None)):
