@@ -27,7 +27,6 @@ from playground.server.gate import Gate
 from playground.server.health import health
 from playground.server.known_hosts import KnownHosts
 from playground.server.metrics import Metrics
-from playground.server.openapi import WholeDescription
 from playground.tabs.inside.texts_route import texts_route
 from playground.ui import header
 from playground.ui.components import LATEST, QUIET, Updates, html
@@ -245,7 +244,6 @@ def launch_options(
     """
     context = page.context
     host = OpenAiHost(context, partial(health, context.backend), behind_proxy)
-    api = create_api(host)
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # Gradio sets the title by a script, which sometimes fails.
     scripts.insert(0, places.script(context.admin))
@@ -263,13 +261,12 @@ def launch_options(
                 (Gate, (), {"password": password, "behind_proxy": behind_proxy}),
                 # Gradio compresses its scripts, but not the page itself, half a megabyte.
                 (GZipMiddleware, (), {"compresslevel": 6}),
-                (WholeDescription, (), {"api": api}),
             ],
             "lifespan": partial(_before_everything, cors, hosts),
             "routes": [
                 changes_route(context),
                 texts_route(context),
-                Mount(PATH, api),
+                Mount(PATH, create_api(host)),
                 *([metrics.route(context.backend, host.models)] if metrics else []),
             ],
         },

@@ -61,23 +61,23 @@ class TerminalChat:
         print(f"{self._model}: {HELP}", file=sys.stderr)
         while True:
             try:
-                said = input("> ").strip()
+                line = input("> ").strip()
             except EOFError:
                 return
             except KeyboardInterrupt:  # drops the line
                 print(f"\n{HELP}", file=sys.stderr)
                 continue
-            if said == "/quit":
+            if line == "/quit":
                 return
-            if said == "/new":
+            if line == "/new":
                 self._messages = self._start
-            elif said:
-                self._answer(said)
+            elif line:
+                self._answer(line)
 
-    def _answer(self, said: str) -> None:
-        asked = (*self._messages, Message("user", said))
+    def _answer(self, line: str) -> None:
+        messages = (*self._messages, Message("user", line))
         try:
-            stream = self._backend.stream(self._model, asked, self._options, cache_salt=SALT)
+            stream = self._backend.stream(self._model, messages, self._options, cache_salt=SALT)
             with _stopped_by_ctrl_c(stream):
                 for chunk in stream:
                     print(chunk, end="", file=self._out, flush=True)
@@ -88,7 +88,7 @@ class TerminalChat:
             return
         print(f"\n{describe(result)}", file=self._out, flush=True)
         if result.text.strip():
-            self._messages = (*asked, Message("assistant", result.text))
+            self._messages = (*messages, Message("assistant", result.text))
 
 
 @contextmanager

@@ -1,28 +1,27 @@
-"""The public endpoints that run or predict a request.
+"""The public endpoints of Gradio, which are also the tools for agents: generate, predict,
+transcribe, models. Other programs have `/v1`.
 
 Knows their names, types and documentation. Must not know the page's components.
 """
 
 # No postponed annotations here: Gradio reads an answer's type from the signature.
 
+import dataclasses
+import functools
 import inspect
-import time
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import gradio as gr
 from gradio_client.utils import is_file_obj_with_meta
 
-from playground.api.engine_endpoints import add_engine_endpoints, published
 from playground.context.page_context import PageContext
-from playground.context.runs import BETWEEN_UPDATES_S, page_mode
-from playground.tabs.compare.baselines_report import claim
-from playground.tabs.compare.runs import baselines_run
-from xla_backend import GenerationOptions, InvalidRequest, Prompt, question
-from xla_backend.baselines.comparison import CACHED_CALLS
+from playground.context.runs import UNEXPECTED, page_mode
+from xla_backend import BackendError, GenerationOptions, InvalidRequest, Prompt, question
 from xla_backend.interface.options import OPTIONS, WINDOW_TOKENS
 
-_SAID = {
+_MEANINGS = {
     "prompt": "The text to continue; for T5 models, the text to answer, including the task.",
     "model": "Name of an offered model.",
     "exact_key": "Do not reuse a larger compiled function.",
@@ -38,15 +37,15 @@ _ORDER = (
     *("repetition_penalty", "length_penalty", "early_stopping", "seed", "exact_key", "min_p"),
     *("presence_penalty", "frequency_penalty", "logit_bias", "stop", "chat", "system"),
 )
-REQUEST = {name: _SAID[name] for name in dict.fromkeys((*_ORDER, *_SAID))}
+REQUEST = {name: _MEANINGS[name] for name in dict.fromkeys((*_ORDER, *_MEANINGS))}
 """The parameters of a request, in order, with their descriptions."""
+logger = logging.getLogger(__name__)
 
 
 def add_endpoints(page: "PageContext") -> None:
     """Adds the endpoints to the `gr.Blocks` that is being built."""
     backend = page.backend
-    models = page.models()
-    default_model = models[0].name if models else ""
+    default_model = next((info.name for info in page.models()), "")
 
     def request_from(*values: Any) -> tuple[str, Prompt, GenerationOptions, bool]:
         """The checked model, prompt, options and exact key."""
@@ -76,29 +75,6 @@ def add_endpoints(page: "PageContext") -> None:
         )
         return result.after_waiting(waited_s).to_json()
 
-    def stream(*values: Any) -> Iterator[dict[str, Any]]:
-        """Continue or answer a prompt, and stream the text.
-
-        Returns:
-            Objects with a growing text; the last one is the answer of generate.
-        """
-        model, prompt, options, exact_key = request_from(*values)
-        waited_s = page.line.waited_s()
-        chunks = backend.stream(
-            model, prompt, options, mode=page_mode(options), exact_key=exact_key
-        )
-        try:
-            text, last = "", 0.0
-            for chunk in chunks:
-                text += chunk
-                if time.perf_counter() - last >= BETWEEN_UPDATES_S:
-                    last = time.perf_counter()
-                    yield {"text": text}
-        finally:
-            chunks.close()  # the caller may have left
-        assert chunks.result is not None  # only None after stop()
-        yield chunks.result.after_waiting(waited_s).to_json()
-
     def predict(*values: Any) -> dict[str, Any]:
         """Predict the cache outcome of a request: hit, disk, reused or miss.
 
@@ -112,46 +88,36 @@ def add_endpoints(page: "PageContext") -> None:
         mode = page_mode(options)
         return backend.predict(model, prompt, options, mode=mode, exact_key=exact_key).to_json()
 
-    def compare(
-        prompt: str,
-        model: str = default_model,
-        max_new_tokens: int = 32,
-        num_beams: int = 1,
-        cached_calls: int = CACHED_CALLS,
-    ) -> dict[str, Any]:
-        """Measure this engine beside Transformers' generate, eager and compiled. Takes a minute.
+    def models() -> list[dict[str, Any]]:
+        """List the models that requests can name, for text and for speech.
 
-        Each method answers the prompt in a fresh process: first calls one after the other, then
-        repeated ones alternating. Other requests wait meanwhile.
-
-        Parameters:
-            prompt: the text to continue.
-            model: name of an offered model.
-            max_new_tokens: bound on the new tokens.
-            num_beams: number of beams, 1 to 8.
-            cached_calls: how often each method repeats the request after its first call, 1 to 50;
-                slow methods repeat less often.
         Returns:
-            An object with lanes (each with its seconds, tokens and text), identical, and claim,
-            which says faster or slower only if the spreads of later calls do not overlap.
+            Objects with name, family, source, description, context_length and more.
         """
-        options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
-        run = baselines_run(page, model, prompt, options, cached_calls, may_install=True)
-        for _ in run.steps(backend):
-            pass
-        return {"claim": claim(run.comparison), **run.comparison.to_json()}
+        return [dataclasses.asdict(info) for info in [*page.models(), *page.speech_models()]]
 
-    for function, queue in (
-        (generate, page.shared),
-        (stream, page.shared),
-        (predict, {"queue": False}),
-    ):
+    for function, queue in ((generate, page.shared), (predict, {"queue": False})):
         endpoint = published(taking_requests(function, default_model))
         gr.api(endpoint, api_name=function.__name__, **queue)
-    gr.api(published(compare), api_name="compare", **page.alone)
+    gr.api(published(models), api_name="models", queue=False)
     if speech_models := page.speech_models():
         _add_transcribe(page, speech_models[0].name)
-    add_engine_endpoints(page)
+
+
+def published(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as an endpoint, whose errors are one sentence."""
+
+    @functools.wraps(function)
+    def endpoint(*values: Any) -> Any:
+        try:
+            return function(*values)
+        except BackendError as error:  # only the text of a gr.Error reaches the caller
+            raise gr.Error(str(error), print_exception=False) from error
+        except Exception as error:
+            logger.exception("An endpoint failed unexpectedly")
+            raise gr.Error(UNEXPECTED, print_exception=False) from error
+
+    return endpoint
 
 
 def taking_requests(function: Callable[..., Any], default_model: str) -> Callable[..., Any]:
@@ -160,15 +126,15 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
     Gradio reads names, types and defaults from the signature, which is made from the fields of
     `GenerationOptions`, and descriptions from the docstring.
     """
-    asked = {"prompt": str, "model": str, "chat": bool, "system": str}
-    kinds = {**asked, **get_type_hints(GenerationOptions), "exact_key": bool}
+    kinds: dict[str, Any] = {"prompt": str, "model": str, "chat": bool, "system": str}
+    kinds |= get_type_hints(GenerationOptions) | {"exact_key": bool}
     # Their types in JSON.
     kinds |= {"logit_bias": dict[str, float], "stop": list[str], "stop_token_ids": list[int]}
     kinds |= {"grammar": dict[str, Any] | None}
     # Without this, Gradio's panel writes Python's False into JavaScript and JSON.
     kinds["early_stopping"] |= None
-    asked_by_default = {"model": default_model, "chat": False, "system": ""}
-    defaults = {**asked_by_default, **GenerationOptions().to_dict(), "exact_key": False}
+    defaults = {"model": default_model, "chat": False, "system": "", "exact_key": False}
+    defaults |= GenerationOptions().to_dict()
     defaults["early_stopping"] = None
     parameters = [
         inspect.Parameter(
@@ -179,12 +145,12 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
         )
         for name in REQUEST
     ]
-    answer = dict[str, Any]  # also of a stream: Gradio describes one chunk
+    answer = dict[str, Any]
     function.__signature__ = inspect.Signature(parameters, return_annotation=answer)  # type: ignore[attr-defined]
     function.__annotations__ = {**kinds, "return": answer}
-    said = "".join(f"    {name}: {meaning}\n" for name, meaning in REQUEST.items())
+    described = "".join(f"    {name}: {meaning}\n" for name, meaning in REQUEST.items())
     function.__doc__ = str(inspect.getdoc(function)).replace(
-        "Returns:", f"Parameters:\n{said}Returns:"
+        "Returns:", f"Parameters:\n{described}Returns:"
     )
     return function
 

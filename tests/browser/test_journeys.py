@@ -293,7 +293,7 @@ def test_the_panel_about_the_api_shows_commands_that_run(window: Visit) -> None:
         for command in commands.all_inner_texts()
         for name in re.findall(r"call/v2/(\w+)", command)
     }
-    assert set(shell) >= {"generate", "stream", "predict", "compare", "transcribe"}
+    assert set(shell) >= {"generate", "predict", "transcribe"}
     for name in ("generate", "predict"):
         # `read` at the end of a pipe needs zsh, or this of bash.
         command = ["bash", "-O", "lastpipe", "-c", shell[name].strip()]

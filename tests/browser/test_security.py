@@ -90,7 +90,7 @@ def test_prompts_and_answers_stay_text(window: Visit, site: ApiPage, engine: Fak
     told = [
         httpx.get(f"{site.url}/{path}").text for path in ("config", "gradio_api/info", "health")
     ]
-    told.append(json.dumps(Client(site.url, verbose=False).predict(api_name="/entries")))
+    told.append(json.dumps(Client(site.url, verbose=False).predict(api_name="/models")))
     assert not [each for each in told if "window.hit" in each]
 
 

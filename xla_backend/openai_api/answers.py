@@ -243,7 +243,7 @@ class Completion(Event):
     choices: list[CompletionChoice]
 
 
-class Model(BaseModel):
+class ModelEntry(BaseModel):
     """A model that requests can name; the last four fields as in `ModelInfo`.
 
     `sampling` has the default options of a request.
@@ -266,7 +266,7 @@ class Models(BaseModel):
     """All models."""
 
     object: Literal["list"] = "list"
-    data: list[Model]
+    data: list[ModelEntry]
 
 
 class Segment(BaseModel):
@@ -379,9 +379,9 @@ def timings(result: GenerationResult) -> Timings:
 
 def progress(text: str) -> dict[str, Progress]:
     """The event's field for the prompt's progress in a chunk, if it has any."""
-    if not isinstance(text, TextChunk) or (told := text.progress) is None:
+    if not isinstance(text, TextChunk) or (read := text.progress) is None:
         return {}
-    total, cached, processed, time_s = told
+    total, cached, processed, time_s = read
     told_ms = Progress(total=total, cache=cached, processed=processed, time_ms=_ms(time_s))
     return {"prompt_progress": told_ms}
 

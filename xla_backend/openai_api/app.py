@@ -30,7 +30,7 @@ from xla_backend.openai_api.answers import (
     ChatCompletion,
     Completion,
     ErrorAnswer,
-    Model,
+    ModelEntry,
     Models,
     Transcript,
 )
@@ -87,7 +87,7 @@ _NOT_OFFERED = {
     "embed": "Embeddings are not offered: the models here write text, or transcribe speech.",
 }
 """Endpoints of other programs that are not offered, by the end of the address."""
-_ELSEWHERE = {
+_OLLAMA = {
     f"{PATH}/api/chat": f"{PATH}/chat/completions",
     f"{PATH}/api/generate": f"{PATH}/completions",
     f"{PATH}/api/tags": f"{PATH}/models",
@@ -119,7 +119,7 @@ def create_api(host: Host) -> FastAPI:
         return Models(data=[_model(info, public_name(info, known), started) for info in known])
 
     @api.get("/models/{name:path}")
-    async def model(name: str) -> Model:
+    async def model(name: str) -> ModelEntry:
         """Describe one model."""
         info = completer.info(name)
         return _model(info, public_name(info, host.models()), started)
@@ -208,14 +208,14 @@ def create_api(host: Host) -> FastAPI:
     ) -> Response:
         text = body.text
         host.check(model, text)
-        asked = TextRequest(
+        job = TextRequest(
             model,
             text,
             cache_salt=salt(host, request, body.cache_salt),
             in_chunks=False,
             questions=body.all_questions(),
         )
-        [result] = await completer.results(request, [partial(host.backend.submit, asked)])
+        [result] = await completer.results(request, [partial(host.backend.submit, job)])
         assert isinstance(result, Decisions)
         return JSONResponse(body.answer(result, completer.name(model)))
 
@@ -230,7 +230,7 @@ def create_api(host: Host) -> FastAPI:
         host.check(model, "", options)
         with ExitStack() as stack:  # a long recording takes a while to copy
             path = await asyncio.to_thread(stack.enter_context, saved(form.file))
-            asked = SpeechRequest(
+            job = SpeechRequest(
                 model,
                 path,
                 options,
@@ -238,7 +238,7 @@ def create_api(host: Host) -> FastAPI:
                 max_seconds=host.audio_s,
                 has_times=form.has_times,
             )
-            opened = partial(host.backend.submit_speech, asked)
+            opened = partial(host.backend.submit_speech, job)
             [result] = await completer.results(request, [opened])
         if (text := form.text(result)) is not None:
             kind = "text/vtt" if form.response_format == "vtt" else "text/plain"
@@ -304,8 +304,8 @@ def create_api(host: Host) -> FastAPI:
     return api
 
 
-def _model(info: ModelInfo, name: str, created: int) -> Model:
-    return Model(
+def _model(info: ModelInfo, name: str, created: int) -> ModelEntry:
+    return ModelEntry(
         id=name,
         created=created,
         owned_by=info.source,
@@ -329,7 +329,7 @@ def _nearest(path: str, known: Sequence[str]) -> str:
     near = [each for each in known if each.endswith(f"/{path.rpartition('/')[2]}")]
     near = near or [each for each in known if each.startswith(f"{path}/")]
     near = near or difflib.get_close_matches(path, known, 1, 0.75)
-    return _ELSEWHERE.get(path) or next(iter(near), "")
+    return _OLLAMA.get(path) or next(iter(near), "")
 
 
 def _streamed(what: str) -> dict[int | str, dict[str, Any]]:

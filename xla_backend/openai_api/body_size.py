@@ -48,8 +48,8 @@ class BodySize:
 def counted(scope: Scope, receive: Receive, most: int) -> Receive:
     """A `receive` that raises `TooLarge` beyond `most` bytes."""
     came = 0
-    said = Headers(scope=scope).get("content-length", "0")
-    is_too_large = said.isdecimal() and int(said) > most
+    declared = Headers(scope=scope).get("content-length", "0")
+    is_too_large = declared.isdecimal() and int(declared) > most
 
     async def receive_counted() -> Message:
         nonlocal came

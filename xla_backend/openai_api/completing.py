@@ -30,7 +30,7 @@ from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import GenerationResult, ModelInfo
 from xla_backend.openai_api.errors import describe, error_object
 from xla_backend.openai_api.host import Host, meant, public_name, without_paths
-from xla_backend.openai_api.requests import ChatRequest, Generation
+from xla_backend.openai_api.requests import ChatRequest, GenerationRequest
 from xla_backend.openai_api.running import Runs
 from xla_backend.openai_api.writers import Facts, Writer, event
 
@@ -90,7 +90,7 @@ class Completer:
     async def complete(
         self,
         request: Request,
-        body: Generation,
+        body: GenerationRequest,
         writer: Callable[..., Writer],
     ) -> Response:
         """The answer to a request; with `stream`, in server-sent events.
@@ -206,7 +206,7 @@ class Completer:
         encode = partial(tokenizer.encode, tools=chat.listed_tools, template=chat.template)
         return tokenizer, await asyncio.to_thread(encode, prompt)
 
-    async def _loaded_tokenizer(self, request: Request, body: Generation) -> Tokenizer:
+    async def _loaded_tokenizer(self, request: Request, body: GenerationRequest) -> Tokenizer:
         """The tokenizer of a request's model, which is loaded first if it is not downloaded yet.
 
         Raises:

@@ -74,7 +74,7 @@ class Outside:
         if is_head := scope["method"] == "HEAD":
             scope["method"] = "GET"
 
-        async def tell(message: Message) -> None:
+        async def send_named(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
             elif is_head:
@@ -82,7 +82,7 @@ class Outside:
             await send(message)
 
         REQUEST_ID.set(name)
-        await self._api(scope, receive, tell)
+        await self._api(scope, receive, send_named)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hides the origin from the app, whose own rules for other sites do not apply here."""

@@ -92,7 +92,7 @@ def _option_fields() -> dict[str, Any]:
     kinds: dict[str, Any] = get_type_hints(GenerationOptions)
     # Their types in JSON.
     kinds |= {"stop": str | list[str], "stop_token_ids": list[int]}
-    said = {
+    defaults = {
         "temperature": "; default: the model's own or 1, but 0 with several beams",
         "seed": "; default: a new one for each request",
     }
@@ -105,7 +105,7 @@ def _option_fields() -> dict[str, Any]:
             "logit_bias",
         ):  # see `Generation`
             continue
-        about = Field(None, description=option.help + said.get(name, ""))
+        about = Field(None, description=option.help + defaults.get(name, ""))
         bounds = Field(ge=option.low, le=option.high)
         kind = Annotated[kinds[name], bounds] if option.range else kinds[name]
         fields[name] = (kind | None, about)
@@ -129,7 +129,7 @@ def _named(field: str) -> Iterator[None]:
         raise NotSupported(field, f"{field}: {error}", "invalid_value") from error
 
 
-class Generation(OptionFields):
+class GenerationRequest(OptionFields):
     """What chats and completions have in common."""
 
     model: str | None = Field(
@@ -190,11 +190,12 @@ class Generation(OptionFields):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         """Converts the fields for a grammar to one; `check_grammar` looks closer."""
-        asked = [(name, form) for name, form in self._forms() if form]
-        if len(asked) > 1:
-            names = " and ".join(name for name, _ in asked)
-            raise NotSupported(asked[1][0], f"{names} each set a grammar: leave out all but one.")
-        for name, form in asked:
+        requested = [(name, form) for name, form in self._forms() if form]
+        if len(requested) > 1:
+            names = " and ".join(name for name, _ in requested)
+            sentence = f"{names} each set a grammar: leave out all but one."
+            raise NotSupported(requested[1][0], sentence)
+        for name, form in requested:
             with _named(name):
                 self._grammar, self._grammar_field = Grammar.of(form), name
         return self
@@ -265,7 +266,7 @@ class Generation(OptionFields):
         """The prompts to continue or answer."""
         raise NotImplementedError
 
-    def wanted_tokens(self) -> int | None:
+    def requested_tokens(self) -> int | None:
         """The requested tokens; None for all the room in the context."""
         raise NotImplementedError
 
@@ -291,13 +292,14 @@ class Generation(OptionFields):
         given = {
             name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None
         }
-        beams, wanted, least = given.get("num_beams", 1), self.wanted_tokens(), self.min_tokens or 0
-        if least > (wanted or MAX_NEW_TOKENS):
+        beams, least = given.get("num_beams", 1), self.min_tokens or 0
+        requested = self.requested_tokens()
+        if least > (requested or MAX_NEW_TOKENS):
             raise NotSupported(
                 "min_tokens",
-                f"min_tokens is {least}, but max_tokens is {wanted}: lower min_tokens.",
+                f"min_tokens is {least}, but max_tokens is {requested}: lower min_tokens.",
             )
-        most = wanted or (CHAT_TOKENS if beams > 1 else new_tokens)
+        most = requested or (CHAT_TOKENS if beams > 1 else new_tokens)
         options = GenerationOptions.from_dict(
             {"temperature": 0.0, "top_k": 0, "seed": -1}
             | ({} if beams > 1 else {"temperature": 1.0, **sampling})
@@ -312,9 +314,9 @@ class Generation(OptionFields):
         ]
 
 
-def _response_format(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+def _response_format(form: Mapping[str, Any]) -> dict[str, Any] | None:
     """The grammar of a response format: OpenAI's two forms, and llama.cpp's."""
-    kind, about = asked.get("type", "text"), asked.get("json_schema") or asked
+    kind, about = form.get("type", "text"), form.get("json_schema") or form
     if kind == "text":
         return None
     schema = about.get("schema") if isinstance(about, Mapping) else None
@@ -342,7 +344,7 @@ def bound(tokens: int | None) -> int | None:
     return None if tokens is None or tokens < 0 else tokens
 
 
-class ChatRequest(Generation):
+class ChatRequest(GenerationRequest):
     """Messages that an instruct model answers."""
 
     messages: list[ChatMessage]
@@ -381,10 +383,10 @@ class ChatRequest(Generation):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        is_begun = bool(self.messages) and self.messages[-1].speaker == "assistant"
+        is_continued = bool(self.messages) and self.messages[-1].speaker == "assistant"
         for name, value, only in (
-            ("continue_final_message", self.continue_final_message, is_begun),
-            ("add_generation_prompt", self.add_generation_prompt, not is_begun),
+            ("continue_final_message", self.continue_final_message, is_continued),
+            ("add_generation_prompt", self.add_generation_prompt, not is_continued),
         ):
             if value is not None and value is not only:
                 raise NotSupported(
@@ -415,10 +417,10 @@ class ChatRequest(Generation):
         return self
 
     def prompts(self) -> list[Prompt]:
-        asked = [place for place, each in enumerate(self.messages) if each.speaker == "user"]
+        of_user = [place for place, each in enumerate(self.messages) if each.speaker == "user"]
         return [
             tuple(
-                message.to_message(is_newest=place in asked[-1:])
+                message.to_message(is_newest=place in of_user[-1:])
                 for place, message in enumerate(self.messages)
             )
         ]
@@ -458,11 +460,11 @@ class ChatRequest(Generation):
         """A reader for one answer."""
         return AnswerReader(self._tool_format)
 
-    def wanted_tokens(self) -> int | None:
+    def requested_tokens(self) -> int | None:
         return bound(self.max_completion_tokens or self.max_tokens)
 
 
-class CompletionRequest(Generation):
+class CompletionRequest(GenerationRequest):
     """One or several texts that a model continues."""
 
     prompt: str | list[str] | list[int] | list[list[int]] = Field(
@@ -519,5 +521,5 @@ class CompletionRequest(Generation):
             prompts.append(each if isinstance(each, str) else TokenIds(tuple(each)))
         return prompts
 
-    def wanted_tokens(self) -> int | None:
+    def requested_tokens(self) -> int | None:
         return COMPLETION_TOKENS if self.max_tokens is None else bound(self.max_tokens)

@@ -48,7 +48,7 @@ from xla_backend.openai_api.answers import (
     usage,
     written,
 )
-from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, Generation
+from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, GenerationRequest
 
 Values = BaseModel | dict[str, Any]
 """An answer, or an event of one. The `type` of a dict is the event's name."""
@@ -60,13 +60,13 @@ class Facts(NamedTuple):
     Attributes:
         fingerprint: of the model; None if it is not loaded yet.
         tokenizer: of the model; None likewise.
-        asked: the prompts and options of the runs.
+        runs: the prompts and options of the runs.
         prompt_tokens: of all prompts; 0 for a model that is not loaded yet.
     """
 
     fingerprint: str | None
     tokenizer: Tokenizer | None
-    asked: Sequence[tuple[Prompt, GenerationOptions]]
+    runs: Sequence[tuple[Prompt, GenerationOptions]]
     prompt_tokens: int = 0
 
 
@@ -80,19 +80,19 @@ class Writer(ABC):
     done = "data: [DONE]\n\n"
 
     def __init__(self) -> None:
-        self._told_tokens: dict[int, int] = {}
+        self._sent_tokens: dict[int, int] = {}
 
     def new(self, number: int, text: str) -> tuple[Token, ...]:
         """The tokens of a choice's chunk, if they were requested."""
         tokens = text.tokens if isinstance(text, TextChunk) else ()
-        self._told_tokens[number] = self._told_tokens.get(number, 0) + len(tokens)
+        self._sent_tokens[number] = self._sent_tokens.get(number, 0) + len(tokens)
         return tokens
 
     def rest(self, number: int, result: GenerationResult) -> tuple[Token, ...]:
         """The tokens of a choice that were in no chunk."""
-        told = self._told_tokens.get(number, 0)
-        self._told_tokens[number] = generated(result)
-        return written(result)[told:]
+        sent = self._sent_tokens.get(number, 0)
+        self._sent_tokens[number] = generated(result)
+        return written(result)[sent:]
 
     @abstractmethod
     def whole(self, results: Sequence[GenerationResult]) -> Values:
@@ -130,7 +130,7 @@ class _OpenAiWriter(Writer):
     prefix: str
     forms: tuple[tuple[type[BaseModel], str], tuple[type[BaseModel], str]]
 
-    def __init__(self, body: Generation, facts: Facts) -> None:
+    def __init__(self, body: GenerationRequest, facts: Facts) -> None:
         super().__init__()
         self._times = body.times
         self._tokenizer = facts.tokenizer
@@ -157,9 +157,9 @@ class _OpenAiWriter(Writer):
             self._choice(place, results[number])
             for place, number in enumerate(self._chosen(results))
         ]
-        told = {"usage": usage(results, self._times), **self._at_end(results[0])}
+        ends = {"usage": usage(results, self._times), **self._at_end(results[0])}
         form, name = self.forms[0]
-        return form(object=name, choices=choices, **self._common, **told)
+        return form(object=name, choices=choices, **self._common, **ends)
 
     def _chosen(self, results: Sequence[GenerationResult]) -> Iterable[int]:
         """The places of the results that are returned."""
@@ -171,11 +171,11 @@ class _OpenAiWriter(Writer):
 
     def _usage_so_far(self) -> Usage:
         """The tokens so far; how many were reused is known at the end."""
-        told = sum(self._told_tokens.values())
+        sent = sum(self._sent_tokens.values())
         return Usage(
             prompt_tokens=self._prompt_tokens,
-            completion_tokens=told,
-            total_tokens=self._prompt_tokens + told,
+            completion_tokens=sent,
+            total_tokens=self._prompt_tokens + sent,
             prompt_tokens_details=TokenDetails(cached_tokens=0),
             completion_tokens_details=AnswerDetails(reasoning_tokens=0),
         )
@@ -202,12 +202,12 @@ class ChatWriter(_OpenAiWriter):
         super().__init__(body, facts)
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
         self._readers: dict[int, AnswerReader] = defaultdict(body.reader)
-        self._untold: dict[int, tuple[Token, ...]] = {}
-        self._begun: set[int] = set()
+        self._pending: dict[int, tuple[Token, ...]] = {}
+        self._started: set[int] = set()
 
     def _choice(self, number: int, result: GenerationResult) -> ChatChoice:
         reader = self._readers[number]
-        said = reader.read_whole(result.text)
+        content = reader.read_whole(result.text)
         calls = [
             AnswerCall(id=id, function=FunctionCall(name=name, arguments=arguments))
             for id, name, arguments in reader.calls
@@ -215,11 +215,11 @@ class ChatWriter(_OpenAiWriter):
         return ChatChoice(
             index=number,
             message=AnswerMessage(
-                content=said or (None if calls or reader.thoughts else ""),
+                content=content or (None if calls or reader.thoughts else ""),
                 reasoning_content=reader.thoughts,
                 tool_calls=calls,
             ),
-            logprobs=self._told(number, written(result)),
+            logprobs=self._logprobs_of(number, written(result)),
             finish_reason=finish_reason(result, reader.has_called),
         )
 
@@ -228,24 +228,24 @@ class ChatWriter(_OpenAiWriter):
 
     def _begin(self, number: int, part: str | CallPart) -> Iterator[BaseModel]:
         """The event before the first part: as OpenAI's, with a text only if one follows."""
-        if number not in self._begun:
-            self._begun.add(number)
+        if number not in self._started:
+            self._started.add(number)
             delta = Delta(role="assistant", content="" if type(part) is str else None)
             yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
 
     def more(self, number: int, text: str) -> Iterator[BaseModel]:
         # Tokens of text that is held back come with the next chunk.
-        tokens = self._untold.pop(number, ()) + self.new(number, text)
-        if told := progress(text):
+        tokens = self._pending.pop(number, ()) + self.new(number, text)
+        if reading := progress(text):
             choice = ChunkChoice(index=number, delta=Delta(), finish_reason=None)
-            yield self._event([choice], **told)
+            yield self._event([choice], **reading)
         for part in self._readers[number].push(text):
             yield from self._begin(number, part)
             choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
             if tokens:
-                choice.logprobs, tokens = self._told(number, tokens), ()
+                choice.logprobs, tokens = self._logprobs_of(number, tokens), ()
             yield self._event([choice])
-        self._untold[number] = tokens
+        self._pending[number] = tokens
 
     def end(self, number: int, result: GenerationResult) -> Iterator[BaseModel]:
         reader = self._readers[number]
@@ -254,16 +254,16 @@ class ChatWriter(_OpenAiWriter):
             choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
             yield self._event([choice])
         yield from self._begin(number, "")
-        tokens = self._untold.pop(number, ()) + self.rest(number, result)
+        tokens = self._pending.pop(number, ()) + self.rest(number, result)
         choice = ChunkChoice(
             index=number,
             delta=Delta(),
-            logprobs=self._told(number, tokens),
+            logprobs=self._logprobs_of(number, tokens),
             finish_reason=finish_reason(result, reader.has_called),
         )
         yield self._event([choice], **self._at_end(result))
 
-    def _told(self, number: int, tokens: Sequence[Token]) -> ChatLogprobs | None:
+    def _logprobs_of(self, number: int, tokens: Sequence[Token]) -> ChatLogprobs | None:
         if self._logprobs is None:
             return None
         return chat_logprobs(tokens, self._logprobs, self._tokenizer)
@@ -282,7 +282,7 @@ class CompletionWriter(_OpenAiWriter):
         self._offsets: dict[int, Offsets] = {}
         texts: Iterable[str] = ()
         if body.echo:
-            prompts = [prompt for prompt, _ in facts.asked[:: self._times]]
+            prompts = [prompt for prompt, _ in facts.runs[:: self._times]]
             texts = [_text(each, facts.tokenizer) for each in prompts for _ in range(self._number)]
         self._echoes = dict(enumerate(texts))
 
@@ -290,7 +290,7 @@ class CompletionWriter(_OpenAiWriter):
         return CompletionChoice(
             text=self._echoes.get(number, "") + result.text,
             index=number,
-            logprobs=self._told(number, written(result)),
+            logprobs=self._logprobs_of(number, written(result)),
             finish_reason=finish_reason(result),
         )
 
@@ -314,19 +314,19 @@ class CompletionWriter(_OpenAiWriter):
     def more(self, number: int, text: str) -> Iterator[BaseModel]:
         choice = CompletionChoice(text=text, index=number, finish_reason=None)
         if tokens := self.new(number, text):
-            choice.logprobs = self._told(number, tokens)
+            choice.logprobs = self._logprobs_of(number, tokens)
         yield self._event([choice], **progress(text))
 
     def end(self, number: int, result: GenerationResult) -> Iterator[BaseModel]:
         choice = CompletionChoice(
             text="",
             index=number,
-            logprobs=self._told(number, self.rest(number, result)),
+            logprobs=self._logprobs_of(number, self.rest(number, result)),
             finish_reason=finish_reason(result),
         )
         yield self._event([choice], **self._at_end(result))
 
-    def _told(self, number: int, tokens: Sequence[Token]) -> CompletionLogprobs | None:
+    def _logprobs_of(self, number: int, tokens: Sequence[Token]) -> CompletionLogprobs | None:
         if self._logprobs is None:
             return None
         offsets = self._offsets.setdefault(number, Offsets(self._tokenizer))

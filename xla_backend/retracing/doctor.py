@@ -14,12 +14,12 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.child_process import calling
 from xla_backend.child_process.parent_side import search_path
 from xla_backend.compilation.startup import ENVIRONMENT
-from xla_backend.retracing.question import GENERATE, Findings, Question
+from xla_backend.retracing.question import GENERATE, Findings, Trial
 
 NICENESS = 10  # the engine goes first
 
 
-def diagnose(question: Question) -> Findings:
+def diagnose(question: Trial) -> Findings:
     """Tries both calls, and each change alone; takes some seconds, for `generate` a minute or two.
 
     Raises:

@@ -49,7 +49,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Question:
+class Trial:
     """A function and two calls of it.
 
     Attributes:

@@ -16,7 +16,7 @@ import tensorflow as tf
 from xla_backend.checkpoints.models import Registry
 from xla_backend.child_process.child_side import first_line
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.retracing.question import WEIGHTED, Argument, Attempt, Change, Findings, Question
+from xla_backend.retracing.question import WEIGHTED, Argument, Attempt, Change, Findings, Trial
 
 Values = Mapping[str, Any]
 MODEL = "gpt2-stories"
@@ -28,7 +28,7 @@ def weighted(x: tf.Tensor, factor: Any, mask: tf.Tensor | None = None) -> tf.Ten
     return y if mask is None else tf.where(mask, y, tf.zeros_like(y))
 
 
-def find(question: Question, dumps: Path, registry: Registry) -> Findings:
+def find(question: Trial, dumps: Path, registry: Registry) -> Findings:
     """Calls a fresh function twice, and again for each change alone.
 
     Args:

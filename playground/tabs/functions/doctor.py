@@ -17,7 +17,7 @@ from playground.tabs.functions import doctor_report
 from playground.ui import components as ui
 from xla_backend import BackendError, InvalidRequest
 from xla_backend.retracing.doctor import diagnose
-from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Question
+from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Trial
 
 _FILE = "file"
 _NONE, _GIVEN, _TENSOR = 0, 1, 0.0
@@ -156,7 +156,7 @@ class RetraceDoctor:
             self.any_rows: gr.update(visible=function == WEIGHTED),
         }
 
-    def _question(self, values: dict[Any, Any]) -> Question:
+    def _question(self, values: dict[Any, Any]) -> Trial:
         """What is asked.
 
         Raises:
@@ -170,7 +170,7 @@ class RetraceDoctor:
                 raise InvalidRequest(
                     "There is no such file: name one in the folder in which the page was started."
                 )
-            return Question("", jit_compile=jit_compile, file=path)
+            return Trial("", jit_compile=jit_compile, file=path)
         if function not in self._calls:
             raise InvalidRequest("There is no such function here.")
         first, second = (
@@ -178,7 +178,7 @@ class RetraceDoctor:
             for call in self._calls[function]
         )
         any_rows = values[self.any_rows] and function == WEIGHTED
-        return Question(function, first, second, jit_compile, any_rows)
+        return Trial(function, first, second, jit_compile, any_rows)
 
     def _show_code(self, values: dict[Any, Any]) -> str:
         """The two calls as code; nothing where they cannot be made, which pressing says."""
@@ -201,7 +201,7 @@ class RetraceDoctor:
             self.sent: question,
         }
 
-    def _try(self, question: Question | None) -> ui.Updates:
+    def _try(self, question: Trial | None) -> ui.Updates:
         if question is None:  # `_begin` found a mistake and reported it.
             return {self.report: gr.skip()}
         report_html = ""

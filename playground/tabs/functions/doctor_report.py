@@ -18,7 +18,7 @@ from xla_backend.retracing.question import (
     Change,
     Findings,
     Kind,
-    Question,
+    Trial,
 )
 
 _RULES: dict[Kind, str] = {
@@ -42,7 +42,7 @@ _HEADINGS = ("Argument", "First call", "Second call", "This change alone", "Why"
 
 
 @rendered
-def code(question: Question) -> h.Node:
+def code(question: Trial) -> h.Node:
     """The two calls as a program would make them."""
     jit = "jit_compile=True" if question.jit_compile else "jit_compile=False"
     if question.function == GENERATE:
@@ -80,7 +80,7 @@ def empty() -> h.Node:
 
 
 @rendered
-def working(question: Question) -> h.Node:
+def working(question: Trial) -> h.Node:
     """While it is tried."""
     how_long = "a minute" if question.function == GENERATE else "some seconds"
     what = f"Trying both calls in a separate process: {how_long}."

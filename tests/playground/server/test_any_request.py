@@ -68,22 +68,22 @@ some = settings(
 )
 PARAMETERS = (
     "prompt model max_new_tokens num_beams temperature top_k top_p repetition_penalty "
-    "length_penalty early_stopping seed exact_key padded_lengths recording language cached_calls"
+    "length_penalty early_stopping seed exact_key recording language"
 ).split()
 
 
-@pytest.mark.parametrize("endpoint", ["predict", "generate", "warm", "transcribe", "compare"])
+@pytest.mark.parametrize("endpoint", ["predict", "generate", "transcribe"])
 @given(values=st.dictionaries(st.sampled_from(PARAMETERS), ODD, max_size=4), prompt=ODD)
 @some
 def test_wrong_types_and_missing_fields(
     http: httpx.Client, endpoint: str, values: dict[str, Any], prompt: Any
 ) -> None:
-    if endpoint in ("generate", "compare"):
+    if endpoint == "generate":
         # Always at fault, so that nothing is compiled: a text without end, or none.
         values = {**values, "prompt": prompt, "max_new_tokens": 1 << 20}
     said = ask(http, endpoint, values)
     assert not LEAKS.search(said)
-    if endpoint in ("generate", "compare"):
+    if endpoint == "generate":
         assert "event: complete" not in said
     assert "data: null" not in said.replace("event: heartbeat\ndata: null", "")
 
@@ -132,7 +132,7 @@ def test_raw_requests(http: httpx.Client, path: str, body: bytes) -> None:
         assert is_a_sentence(answer), (answer.status_code, answer.text[:300])
 
 
-@pytest.mark.parametrize("endpoint", ["generate", "predict", "compare"])
+@pytest.mark.parametrize("endpoint", ["generate", "predict"])
 def test_what_is_missing_or_unknown_is_named(http: httpx.Client, endpoint: str) -> None:
     assert '"prompt is missing: ' in ask(http, endpoint, {})
     assert '"There is no parameter promt: ' in ask(http, endpoint, {"promt": "Once"})
@@ -147,8 +147,8 @@ def test_an_answer_to_no_request(http: httpx.Client, number: str) -> None:
 
 @pytest.mark.parametrize("data", [[], ["one too many"]], ids=["right", "refused"])
 def test_an_answer_is_read_once(http: httpx.Client, data: list[str]) -> None:
-    number = http.post(f"{API}/call/entries", json={"data": data}).json()["event_id"]
-    address = f"{API}/call/entries/{number}"
+    number = http.post(f"{API}/call/models", json={"data": data}).json()["event_id"]
+    address = f"{API}/call/models/{number}"
     assert ("error" if data else "complete") in http.get(address).text
     again = http.get(address)  # It was a stream in which nothing ever came.
     assert (again.status_code, "read already" in again.json()["detail"]) == (404, True)

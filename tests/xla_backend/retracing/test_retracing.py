@@ -11,7 +11,7 @@ import pytest
 from xla_backend import InvalidRequest
 from xla_backend.compilation import xla_folder
 from xla_backend.retracing.doctor import diagnose
-from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Attempt, Findings, Question
+from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Attempt, Findings, Trial
 from xla_backend.retracing.trying import find
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,12 +29,12 @@ def function(x, how='up', n=1):
 calls = [{'x': tf.ones([2]), 'how': 'up'}, {'x': tf.zeros([2]), 'how': 'down', 'n': 1}]
 """
 QUESTIONS = {
-    "differences": Question(
+    "differences": Trial(
         WEIGHTED, CALL, (Argument("x", "float64", (6, 10)), Argument("factor", value=3.0), GIVEN)
     ),
-    "without XLA": Question(WEIGHTED, CALL, (X, A_TENSOR, MASK), jit_compile=False),
-    "any rows": Question(WEIGHTED, *ANY_ROWS, any_rows=True),
-    "too wide": Question(WEIGHTED, CALL, (X, FACTOR, Argument("mask", "bool", (7,)))),
+    "without XLA": Trial(WEIGHTED, CALL, (X, A_TENSOR, MASK), jit_compile=False),
+    "any rows": Trial(WEIGHTED, *ANY_ROWS, any_rows=True),
+    "too wide": Trial(WEIGHTED, CALL, (X, FACTOR, Argument("mask", "bool", (7,)))),
 }
 FINDS_ALL = """
 import pickle, sys
@@ -59,7 +59,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Findings]:
             "TF_XLA_FLAGS": xla_folder.other_xla_flags(),
             "XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_as_text=true",
         },
-        input=pickle.dumps(QUESTIONS | {"a file": Question("", file=folder / "mine.py")}),
+        input=pickle.dumps(QUESTIONS | {"a file": Trial("", file=folder / "mine.py")}),
         stdout=subprocess.PIPE,
         check=True,
     )
@@ -79,7 +79,7 @@ def test_the_same_call_runs_what_is_there(tmp_path: Path, monkeypatch: pytest.Mo
     # It gives way to all others, to whom it would have to wait minutes where they are busy.
     (tmp_path / "sitecustomize.py").write_text("import os; os.nice = lambda increment: 0")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    findings = diagnose(Question(WEIGHTED, CALL, CALL))
+    findings = diagnose(Trial(WEIGHTED, CALL, CALL))
     assert (made(findings.first), made(findings.second)) == ((True, True), (False, False))
     assert findings.changes == ()
 
@@ -105,7 +105,7 @@ def test_what_traces_and_what_compiles_is_told_apart(found: dict[str, Findings])
     assert made(found["any rows"].second) == (False, True)
     assert changes(found["any rows"]) == {"x": (("shape",), (False, True))}
     with pytest.raises(InvalidRequest, match=r"factor is 2.*pass it as a tensor"):
-        Question(WEIGHTED, CALL, CALL, any_rows=True)
+        Trial(WEIGHTED, CALL, CALL, any_rows=True)
 
     assert changes(found["a file"]) == {"how": (("value",), (True, True))}, "n is what it was"
 
@@ -123,14 +123,14 @@ def test_a_file_that_defines_something_else(tmp_path: Path, text: str, said: str
     file = tmp_path / "mine.py"
     file.write_text(text)
     with pytest.raises(InvalidRequest, match=said):
-        find(Question("", file=file), tmp_path, pytest.fail)
+        find(Trial("", file=file), tmp_path, pytest.fail)
 
 
 def test_what_cannot_be_called_says_why(found: dict[str, Findings]) -> None:
     problem = found["too wide"].second.problem
     assert "must be equal" in problem or "ncompatible" in problem
     with pytest.raises(InvalidRequest, match="from 1 to 64"):
-        Question(WEIGHTED, CALL, (Argument("x", "float32", (0, 10)), FACTOR, MASK))
+        Trial(WEIGHTED, CALL, (Argument("x", "float32", (0, 10)), FACTOR, MASK))
 
 
 @pytest.mark.release
@@ -143,7 +143,7 @@ def test_transformers_generate_as_the_guide_calls_it() -> None:
             Argument("num_beams", value=num_beams),
         )
 
-    findings = diagnose(Question(GENERATE, call(8, 2, 1), call(16, 3, 1)))
+    findings = diagnose(Trial(GENERATE, call(8, 2, 1), call(16, 3, 1)))
     again = (True, True)
     assert changes(findings) == {
         "input_ids": (("shape",), again),

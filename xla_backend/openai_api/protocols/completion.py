@@ -21,14 +21,14 @@ from xla_backend.openai_api.answers import (
     timings,
     written,
 )
-from xla_backend.openai_api.requests import MAX_TOP_LOGPROBS, Generation, bound
+from xla_backend.openai_api.requests import MAX_TOP_LOGPROBS, GenerationRequest, bound
 from xla_backend.openai_api.writers import Facts, Writer
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.tokenization import Tokenizer
 
 
-class OwnCompletionRequest(Generation):
+class OwnCompletionRequest(GenerationRequest):
     """A text to continue; or token ids, also between texts."""
 
     prompt: str | list[int | str] = Field(description="a text, or token ids and texts")
@@ -59,7 +59,7 @@ class OwnCompletionRequest(Generation):
             return [self.prompt]
         return [TokenIds(tuple(id for id in self.prompt if isinstance(id, int)))]
 
-    def wanted_tokens(self) -> int | None:
+    def requested_tokens(self) -> int | None:
         return bound(self.max_tokens)
 
 
@@ -76,8 +76,10 @@ class InfillRequest(OwnCompletionRequest):
 
     def resolve(self, tokenizer: Tokenizer) -> None:
         super().resolve(tokenizer)
-        begun = self.prompt
-        ids = tokenizer.encode(begun, special=False) if isinstance(begun, str) else begun
+        beginning = self.prompt
+        ids = (
+            tokenizer.encode(beginning, special=False) if isinstance(beginning, str) else beginning
+        )
         self.prompt = [*tokenizer.fill_in(self.input_prefix, self.input_suffix), *ids]
 
 
@@ -90,7 +92,7 @@ class OwnCompletionWriter(Writer):
         super().__init__()
         self._body = body
         self._tokenizer = facts.tokenizer
-        self._asked = facts.asked
+        self._runs = facts.runs
 
     def whole(self, results: Sequence[GenerationResult]) -> Any:
         answers = [
@@ -103,9 +105,9 @@ class OwnCompletionWriter(Writer):
         yield from ()
 
     def more(self, number: int, text: str) -> Iterator[dict[str, Any]]:
-        told = {name: each.model_dump() for name, each in progress(text).items()}
+        reading = {name: each.model_dump() for name, each in progress(text).items()}
         tokens = self._tokens(self.new(number, text))
-        yield {"index": number, "content": str(text), "stop": False, **tokens, **told}
+        yield {"index": number, "content": str(text), "stop": False, **tokens, **reading}
 
     def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
         yield self._answer(number, result, "", self.rest(number, result))
@@ -117,7 +119,7 @@ class OwnCompletionWriter(Writer):
         self, number: int, result: GenerationResult, text: str, tokens: Sequence[Token]
     ) -> dict[str, Any]:
         is_cut, is_word = finish_reason(result) == "length", result.finish == "stop"
-        prompt, options = self._asked[number]
+        prompt, options = self._runs[number]
         return {
             "index": number,
             "content": text,
@@ -142,6 +144,8 @@ class OwnCompletionWriter(Writer):
         ids = [token.id for token in tokens] if self._body.return_tokens else []
         if not self._body.n_probs:
             return {"tokens": ids}
-        told = chat_logprobs(tokens, self._body.n_probs, self._tokenizer).model_dump()["content"]
-        named = [{"id": token.id, **each} for token, each in zip(tokens, told, strict=True)]
+        described = chat_logprobs(tokens, self._body.n_probs, self._tokenizer).model_dump()[
+            "content"
+        ]
+        named = [{"id": token.id, **each} for token, each in zip(tokens, described, strict=True)]
         return {"tokens": ids, "completion_probabilities": named}

@@ -48,7 +48,7 @@ class DecideRequest(Fields):
         return result.to_json() | {"model": model, **self.ignored}
 
 
-class Choice(Fields):
+class AllowedAnswer(Fields):
     """An allowed answer; a truth value is not the text of the same name."""
 
     value: str | bool
@@ -68,7 +68,7 @@ class DecisionsQuestion(Fields):
     type: Literal["predicate", "choice", "score"]
     name: str | None = None
     instructions: str | list[Any]
-    choices: list[Choice] = Field([])
+    choices: list[AllowedAnswer] = Field([])
     levels: list[Level] = Field([])
 
     def question(self, name: str) -> Question:
@@ -82,8 +82,8 @@ class DecisionsQuestion(Fields):
             criteria = [": ".join(filter(None, (e.label, e.description))) for e in self.levels]
         instructions = text_of(self.instructions, is_newest=True)
         kind = "yes_no" if self.type == "predicate" else self.type
-        asked = {"type": kind, "instructions": instructions, "criteria": criteria}
-        return Question.of(name, asked)
+        question = {"type": kind, "instructions": instructions, "criteria": criteria}
+        return Question.of(name, question)
 
     @property
     def options(self) -> list[str]:
@@ -97,21 +97,21 @@ class DecisionsQuestion(Fields):
 
     def answer(self, decision: Decision) -> dict[str, Any]:
         """The answer to it."""
-        told: dict[str, Any] = {"type": self.type, "name": self.name}
+        answer: dict[str, Any] = {"type": self.type, "name": self.name}
         if self.type == "predicate":
-            return told | {"probability": decision.value}
+            return answer | {"probability": decision.value}
         likely = list(decision.probabilities.values())
-        told["confidence"] = decision.confidence
+        answer["confidence"] = decision.confidence
         if self.type == "choice":
             pairs = zip(self.choices, likely, strict=True)
             probabilities = [{"value": c.value, "probability": p} for c, p in pairs]
             best = self.choices[likely.index(max(likely))].value
-            return told | {"choice": best, "probabilities": probabilities}
+            return answer | {"choice": best, "probabilities": probabilities}
         levels = enumerate(zip(self.levels, likely, strict=True))
         probabilities = [
             {"label": level.label, "value": place, "probability": p} for place, (level, p) in levels
         ]
-        return told | {"score": decision.value, "probabilities": probabilities}
+        return answer | {"score": decision.value, "probabilities": probabilities}
 
 
 class DecisionsRequest(Fields):
@@ -153,7 +153,7 @@ class DecisionsRequest(Fields):
         pairs = list(zip(self.questions, result.decisions, strict=True))
         return {
             "model": model,
-            "answers": [asked.answer(decision) for asked, decision in pairs],
+            "answers": [question.answer(decision) for question, decision in pairs],
             "usage": {
                 "input_tokens": read,
                 "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},

@@ -68,10 +68,10 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
                 return ids
             return [{"id": each, "piece": tokenizer.token_text(each)} for each in ids]
 
-        told = await asyncio.to_thread(tokens)
-        answer = {"tokens": told, "count": len(told), "max_model_len": info.context_length}
+        found = await asyncio.to_thread(tokens)
+        answer = {"tokens": found, "count": len(found), "max_model_len": info.context_length}
         if body.return_token_strs and not body.with_pieces:
-            answer["token_strs"] = list(map(tokenizer.token_text, told))
+            answer["token_strs"] = list(map(tokenizer.token_text, found))
         return answer | body.ignored
 
     @api.post("/completion")

@@ -86,8 +86,8 @@ def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
     for block in message["content"]:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "tool_result":
-            told = {"tool_call_id": block.get("tool_use_id"), "content": block.get("content")}
-            results.append({"role": "tool", **told})
+            result = {"tool_call_id": block.get("tool_use_id"), "content": block.get("content")}
+            results.append({"role": "tool", **result})
         elif kind == "tool_use":
             calls.append(block)
         elif kind == "thinking":
@@ -117,12 +117,12 @@ class MessageWriter(Writer):
 
     def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         [result] = results
-        said = self._reader.read_whole(result.text)
+        text = self._reader.read_whole(result.text)
         content: list[dict[str, Any]] = []
         if thoughts := self._reader.thoughts:
             content.append(_THINKING | {"thinking": thoughts})
-        if said or not (self._reader.calls or thoughts):
-            content.append({"type": "text", "text": said})
+        if text or not (self._reader.calls or thoughts):
+            content.append({"type": "text", "text": text})
         for id, name, arguments in self._reader.calls:
             content.append(_call(id, name) | {"input": _object(arguments)})
         return self._message(content, _usage(result), **self._end(result)) | {

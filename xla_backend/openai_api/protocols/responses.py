@@ -80,8 +80,8 @@ class ResponseRequest(Fields):
                     messages.append({"role": "assistant", "content": ""})
                 messages[-1].setdefault("tool_calls", []).append(call)
             elif kind in _RESULTS:
-                told = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
-                messages.append({"role": "tool", **told})
+                output = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
+                messages.append({"role": "tool", **output})
             else:
                 content = item.get("content")
                 parts = content if isinstance(content, list) else []
@@ -135,8 +135,8 @@ class Stored(NamedTuple):
 
     def characters(self) -> int:
         """Its approximate size."""
-        said = sum(len(str(message)) for message in self.messages)
-        return 1000 + len(self.answer) + said
+        characters = sum(len(str(message)) for message in self.messages)
+        return 1000 + len(self.answer) + characters
 
 
 def _missing(what: str, id: str, param: str) -> NotSupported:
@@ -214,7 +214,7 @@ class ResponseWriter(Writer):
         self._numbers = itertools.count()
         self._reader = chat.reader()
         self._output: list[dict[str, Any]] = []
-        self._untold: tuple[Token, ...] = ()
+        self._pending: tuple[Token, ...] = ()
 
     def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         [result] = results
@@ -239,19 +239,19 @@ class ResponseWriter(Writer):
             "timings": timings(result).model_dump(),
         }
         if self._body.store is not False:
-            asked = self._chat.prompts()[0]
-            assert isinstance(asked, tuple)
-            before = asked[1:] if self._body.instructions else asked
-            said = "".join(
+            conversation = self._chat.prompts()[0]
+            assert isinstance(conversation, tuple)
+            before = conversation[1:] if self._body.instructions else conversation
+            text = "".join(
                 part["text"]
                 for item in self._output
                 for part in item.get("content", ())
                 if item["type"] == "message"
             )
             calls = tuple(self._reader.calls) if self._reader.has_called else ()
-            answered = Message("assistant", said, calls, thoughts=self._reader.thoughts)
-            conversation = (*before, answered)
-            self._store.put(self._owner, self._id, Stored(json.dumps(answer), conversation))
+            answered = Message("assistant", text, calls, thoughts=self._reader.thoughts)
+            stored = Stored(json.dumps(answer), (*before, answered))
+            self._store.put(self._owner, self._id, stored)
         return answer
 
     def _is_cut(self, result: GenerationResult) -> bool:
@@ -262,10 +262,10 @@ class ResponseWriter(Writer):
             yield self._event(kind, response=self._response("in_progress"))
 
     def more(self, number: int, text: str) -> Iterator[dict[str, Any]]:
-        self._untold += self.new(number, text)
-        if told := progress(text):
+        self._pending += self.new(number, text)
+        if reading := progress(text):
             response = self._response("in_progress")
-            values = {name: each.model_dump() for name, each in told.items()}
+            values = {name: each.model_dump() for name, each in reading.items()}
             yield self._event("in_progress", response=response, **values)
         yield from self._parts(self._reader.push(text))
 
@@ -276,13 +276,13 @@ class ResponseWriter(Writer):
                 if not (self._output and self._output[-1]["type"] == kind):
                     yield from self._begin_text(kind)
                 self._output[-1]["content"][0]["text"] += part
-                logprobs, self._untold = self._logprobs(self._untold), ()
-                told = {"logprobs": logprobs} if kind == "message" else {}
+                logprobs, self._pending = self._logprobs(self._pending), ()
+                more = {"logprobs": logprobs} if kind == "message" else {}
                 what = f"{self._output[-1]['content'][0]['type']}.delta"
-                yield self._event(what, **self._place(), content_index=0, delta=part, **told)
+                yield self._event(what, **self._place(), content_index=0, delta=part, **more)
             elif part.name:
-                said = {"call_id": part.id, "name": part.name, "arguments": ""}
-                yield from self._begin_item("function_call", "fc", said)
+                call = {"call_id": part.id, "name": part.name, "arguments": ""}
+                yield from self._begin_item("function_call", "fc", call)
             else:
                 self._output[-1]["arguments"] += part.arguments
                 kind = "function_call_arguments.delta"
@@ -314,12 +314,12 @@ class ResponseWriter(Writer):
         item["status"] = status
         if item["type"] != "function_call":
             [part] = item["content"]
-            said = {key: part[key] for key in ("text", "logprobs") if key in part}
-            yield self._event(f"{part['type']}.done", **self._place(), content_index=0, **said)
+            values = {key: part[key] for key in ("text", "logprobs") if key in part}
+            yield self._event(f"{part['type']}.done", **self._place(), content_index=0, **values)
             yield self._event("content_part.done", **self._place(), content_index=0, part=part)
         else:
-            said = {"name": item["name"], "arguments": item["arguments"]}
-            yield self._event("function_call_arguments.done", **self._place(), **said)
+            values = {"name": item["name"], "arguments": item["arguments"]}
+            yield self._event("function_call_arguments.done", **self._place(), **values)
         yield self._event("output_item.done", output_index=len(self._output) - 1, item=item)
 
     def _close(self, result: GenerationResult) -> Iterator[dict[str, Any]]:
@@ -349,11 +349,11 @@ class ResponseWriter(Writer):
     def _logprobs(self, tokens: Sequence[Token]) -> list[dict[str, Any]]:
         if not self._chat.logprobs:
             return []
-        told = chat_logprobs(tokens, self._chat.top_logprobs or 0, self._facts.tokenizer)
-        return [token.model_dump() for token in told.content]
+        found = chat_logprobs(tokens, self._chat.top_logprobs or 0, self._facts.tokenizer)
+        return [token.model_dump() for token in found.content]
 
     def _response(self, status: str) -> dict[str, Any]:
-        body, [(_, options)] = self._body, self._facts.asked
+        body, [(_, options)] = self._body, self._facts.runs
         return {
             "id": self._id,
             "object": "response",
