@@ -21,12 +21,13 @@ from playground import places
 from playground.api.endpoints import add_endpoints
 from playground.api.openai_host import OpenAiHost
 from playground.context.limits import Limits
-from playground.context.page_context import ENGINE_QUEUE, PageContext
+from playground.context.page_context import PageContext
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
 from playground.server.health import health
 from playground.server.known_hosts import KnownHosts
 from playground.server.metrics import Metrics
+from playground.server.page_queue import PageQueue
 from playground.tabs.inside.texts_route import texts_route
 from playground.ui import header
 from playground.ui.components import LATEST, QUIET, Updates, html

@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.requests import Request
 
+from playground.context.address import address_of
 from playground.context.page_context import PageContext
-from playground.server.address import address_of
 from xla_backend import GenerationOptions, ModelInfo, Prompt
 from xla_backend.openai_api.host import Host
 

@@ -34,6 +34,7 @@ from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import folder_info
 from xla_backend.inspection.inspector import Inspector
 
+
 @dataclass
 class PageContext:
     """What the modes share.

@@ -80,7 +80,7 @@ class RunsTogether:
     """
 
     request_progress: ClassVar[Progress | None] = None
-    update_s: ClassVar[float] = 0.5
+    update_s: float = 0.5
 
     def __init__(self, members: Sequence[Member], apart_s: float | None) -> None:
         self.pressed_at = time.perf_counter()

@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from playground.context.address import address_of
 from playground.context.runs import UNEXPECTED
-from playground.server.address import address_of
 from playground.server.login_page import login_page
 from playground.server.password import TRIES_S, Password
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES, MAX_UPLOAD_BYTES, TooLarge, counted

@@ -131,8 +131,12 @@ class _Now(Collector):
 
     def collect(self) -> Iterator[Metric]:
         entries = self._backend.cached_functions()
-        yield GaugeMetricFamily("xla_waiting", "Waiting requests of the page.", self._backend.queue.waiting)
-        yield GaugeMetricFamily("xla_running", "Requests at the engine.", self._backend.queue.running)
+        yield GaugeMetricFamily(
+            "xla_waiting", "Waiting requests of the page.", self._backend.queue.waiting
+        )
+        yield GaugeMetricFamily(
+            "xla_running", "Requests at the engine.", self._backend.queue.running
+        )
         yield GaugeMetricFamily("xla_compiled_functions", "Functions in memory.", len(entries))
         up = float(self._backend.status.state not in ("starting", "stopped"))
         yield GaugeMetricFamily("xla_engine_up", "Whether requests are served now.", up)

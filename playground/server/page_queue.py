@@ -12,12 +12,13 @@ import time
 from typing import Any
 
 import gradio as gr
+from gradio.block_function import BlockFunction
 from gradio.queueing import Event, Queue
 from gradio.server_messages import ProcessCompletedMessage
 from gradio.state_holder import SessionState
 from gradio.utils import LRUCache
 
-from playground.server.address import address_of
+from playground.context.address import address_of
 from playground.ui.quantities import count
 from xla_backend.interface.request_queue import VISITOR
 
@@ -44,10 +45,12 @@ class PageQueue(Queue):
         queue.pending_event_ids_session = LRUCache(_MAX_CALLERS)
         queue._closing = LRUCache(_MAX_CALLERS)
         queue._closed_at = LRUCache(_MAX_CALLERS)
+        queue.of_programs = {}
         queue.ANALYTICS_MAX_EVENTS = 0
         app._queue = queue
 
     _behind_proxy: bool
+    of_programs: dict[str, asyncio.Task[None] | None]  # of programs, by event
     _closing: LRUCache[str, asyncio.TimerHandle]  # closes each page's stream, or has closed it
     # By the loop's clock: on a busy machine later than the timer was due.
     _closed_at: LRUCache[str, float]
@@ -80,20 +83,32 @@ class PageQueue(Queue):
             return False, f"{sentence} /gradio_api/info names them.", "error"
         return await super().push(body, request, username)
 
-    async def process_events(self, events: list[Event], *rest: Any) -> None:
+    async def process_events(
+        self, events: list[Event], batch: bool, begin_time: float, fn: BlockFunction
+    ) -> None:
         """Runs events, of a program with its address, then drops what Gradio keeps of it."""
         programs = [event for event in events if event.session_hash == event._id]
         holder = self.blocks.app.state_holder
         for event in programs:
+            self.of_programs[event._id] = asyncio.current_task()
             VISITOR.set(address_of(event.request, self._behind_proxy))
             self._state_of_programs = self._state_of_programs or SessionState(self.blocks)
             holder.session_data[event._id] = self._state_of_programs
         try:
-            await super().process_events(events, *rest)
+            await super().process_events(events, batch, begin_time, fn)
         finally:
             for event in programs:
+                self.of_programs.pop(event._id, None)
                 holder.session_data.pop(event._id, None)
                 holder.time_last_used.pop(event._id, None)
+
+    async def clean_events(
+        self, *, session_hash: str | None = None, event_id: str | None = None
+    ) -> None:
+        """Drops the events of a caller who has left; a program's run ends with it."""
+        await super().clean_events(session_hash=session_hash, event_id=event_id)
+        if task := self.of_programs.get(session_hash or ""):
+            task.cancel()
 
     def close(self) -> None:
         """Ends the pages' streams first: a server waits for its open connections."""

@@ -17,7 +17,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from playground.context.measuring import TICK_S, MeasuringRun, check_answerable, registry_of
+from playground.context.measuring import MeasuringRun, check_answerable, registry_of
 from playground.context.page_context import PageContext
 from playground.context.runs import page_mode
 from xla_backend import (
@@ -38,6 +38,8 @@ REPEATS = 3
 """Calls of the same request after the first."""
 SETTLE_S = 0.2
 """Seconds before a step's calls, in which a browser on this machine draws the last step."""
+TICK_S = 0.5
+"""Seconds between looks at what a process does."""
 _RULES = BucketRules()
 
 Answer = TypeVar("Answer")

@@ -30,6 +30,8 @@ from xla_backend.interface.results import (
     Transcription,
 )
 
+NEVER_STARTED = "The request was stopped before it began."
+
 Chunk = TypeVar("Chunk", covariant=True)
 Result = TypeVar("Result", bound=GenerationResult)
 
@@ -47,6 +49,18 @@ class EventStream(Protocol[Chunk, Result]):
     @abstractmethod
     def events(self) -> AsyncIterator[Progress | Chunk]:
         """The chunks, and every new state of the request; raises the request's errors."""
+
+    async def whole(self) -> Result:
+        """The result, at the end; as `AnyStream.read_all` otherwise."""
+        try:
+            async for _ in self.events():
+                pass
+        except BaseException:  # the caller has left
+            self.stop()
+            raise
+        if self.result is None:
+            raise EngineStopped(NEVER_STARTED)
+        return self.result
 
     @abstractmethod
     def stop(self) -> None:
@@ -87,7 +101,7 @@ class AnyStream(EventStream[Chunk, Result], Protocol[Chunk, Result]):
             self.close()
             raise
         if self.result is None:
-            raise EngineStopped("The request was stopped before it began.")
+            raise EngineStopped(NEVER_STARTED)
         return self.result
 
 

@@ -6,6 +6,7 @@ not know what a request is, nor how it is carried out.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import threading
@@ -14,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from xla_backend.interface.errors import NoRoom
+from xla_backend.interface.results import Progress
 
 VISITOR: ContextVar[str] = ContextVar("visitor", default="")
 """Who sends the current request, for the limit of each; empty where that limit does not apply."""
@@ -89,17 +91,18 @@ class Entry:
         """The requests before it, in their order."""
         return self._queue.before(self)
 
-    @property
-    def waits_for(self) -> str:
-        """The exclusive run before it that is under way; empty without one."""
-        return next((each.excludes for each in self.before()), "")
-
-    @property
-    def wait_s(self) -> float | None:
-        """Expected seconds until those before it have ended, one after the other; None if unknown
-        for one of them."""
-        left = [each.left_s() for each in self.before()]
-        return None if None in left else sum(each or 0.0 for each in left)
+    def placed(self, progress: Progress) -> Progress:
+        """The state of its request; while that is queued, with what is before it."""
+        if progress.state != "queued":
+            return progress
+        before = self.before()
+        left = [each.left_s() for each in before]
+        return dataclasses.replace(
+            progress,
+            ahead=len(before),
+            waits_for=next((each.excludes for each in before if each.excludes), ""),
+            wait_s=None if None in left else sum(each or 0.0 for each in left),
+        )
 
 
 class RequestQueue:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Generic, cast
 
-from xla_backend.interface.backend import Chunk, EventStream, Result
+from xla_backend.interface.backend import NEVER_STARTED, Chunk, EventStream, Result
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.results import GenerationResult, Progress
 
@@ -66,7 +66,7 @@ class Runs(Generic[Chunk, Result]):
                 if not isinstance(event, Progress):
                     self._arrived.put_nowait((number, event))
             if (result := stream.result) is None:
-                raise EngineStopped("The request was stopped before it began.")
+                raise EngineStopped(NEVER_STARTED)
             self._arrived.put_nowait((number, result))
         except Exception as error:
             self._arrived.put_nowait(error)

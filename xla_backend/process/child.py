@@ -179,13 +179,7 @@ class ProcessStream(AnyStream[Chunk, Result]):
 
     @property
     def progress(self) -> Progress:  # type: ignore[override]
-        """Its state; while it is queued, with what is before it."""
-        entry, progress = self.entry, self._call.progress
-        if progress.state != "queued":
-            return progress
-        return dataclasses.replace(
-            progress, ahead=len(entry.before()), waits_for=entry.waits_for, wait_s=entry.wait_s
-        )
+        return self.entry.placed(self._call.progress)
 
     def __iter__(self) -> Iterator[Chunk]:
         return self

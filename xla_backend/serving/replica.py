@@ -20,6 +20,7 @@ from typing import Any
 from ray import serve
 
 from xla_backend.checkpoints.models import first_model, open_registry
+from xla_backend.interface.backend import NEVER_STARTED
 from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import GenerationResult, Progress, TranscribedWindow
@@ -109,7 +110,7 @@ class Replica:
                         if not isinstance(event, Progress):
                             yield event
                         event = await anext(events, None)
-                    yield stream.result or EngineStopped("The request was stopped before it began.")
+                    yield stream.result or EngineStopped(NEVER_STARTED)
                 finally:
                     first.cancel()
                     stream.close()

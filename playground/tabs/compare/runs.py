@@ -28,8 +28,8 @@ from xla_backend.baselines.comparison import (
     calls_left,
 )
 from xla_backend.baselines.overlay import BaselineMissing, InstallProgress
-from xla_backend.interface.timing import Spread, spread
 from xla_backend.interface.request_queue import RESERVATION
+from xla_backend.interface.timing import Spread, spread
 
 MAX_VARIANTS = 4
 

@@ -4,7 +4,7 @@ Knows the components and what each event does to them. Must not know how anythin
 function is called or timed.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 import gradio as gr
 

@@ -27,9 +27,6 @@ from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.inspection.measurement import Measurement
 
-MAX_WAIT_S = 60.0
-"""How long a measurement waits for an idle engine; then it measures beside it."""
-
 _NOTHING = "Choose a compiled function to inspect."
 
 

@@ -5,10 +5,13 @@ here changes the one engine that all visitors share, so the page can be built wi
 none of its events exist on the server.
 """
 
+import asyncio
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
+from playground.context.measuring import reserved
 from playground.context.page_context import PageContext
 from playground.tabs.generate.examples import DEFAULTS
 from playground.tabs.shapes import clear_controls, report

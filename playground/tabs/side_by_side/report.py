@@ -107,7 +107,9 @@ def phase(
     if run.taken_at is not None:
         return phase_of(run, status, model_bytes)
     now = " ".join(filter(None, [ACTIVITY[status.state], model_name(status.detail)]))
-    whom = "the other side" if not other.is_over and not other.run.taken_at is None else "the engine"
+    whom = (
+        "the other side" if not other.is_over and other.run.taken_at is not None else "the engine"
+    )
     return Phase(f"Waiting for {whom}", since, f"Runs now: {now}")
 
 
