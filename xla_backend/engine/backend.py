@@ -251,7 +251,7 @@ class Backend(AnyBackend):
             self._warm_up.queue(engine, keys)
 
     def warm_up(self, model: str, options: GenerationOptions = DEFAULT_OPTIONS) -> None:
-        """Compiles in the background the keys of the pool, of a short prompt, and the most used.
+        """Compiles in the background the keys of a short prompt, of the pool, and the most used.
 
         Args:
             model: must be loaded.
@@ -268,7 +268,8 @@ class Backend(AnyBackend):
             prompt_tokens = len(engine.tokenizer.encode(question("?"))) + SHORT_QUESTION
         key = self.key_for(model, prompt_tokens, options)
         pool = self.pool_key(model)
-        self._warm_up.at_start(engine, [key] if pool is None else [pool, key])
+        # What the page asks for at its first click comes first.
+        self._warm_up.at_start(engine, [key] if pool is None else [key, pool])
 
     def prefetching(self) -> list[tuple[str, CacheKey]]:
         return self._warm_up.pending()

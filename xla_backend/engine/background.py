@@ -52,6 +52,7 @@ class Background:
         self._ending = False
         self._is_cancelled = False
         self._in_step = False
+        self._holds = 0
         self._rested: list[Future[None]] = []
         self._thread: threading.Thread | None = None
         # A thread inside XLA while the interpreter goes down would crash the process.
@@ -76,6 +77,18 @@ class Background:
             self._busy -= 1
             self._idle_since = time.monotonic()
             self._condition.notify_all()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets no step begin inside the block, not even of jobs whose deadline has passed."""
+        with self._condition:
+            self._holds += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._holds -= 1
+                self._condition.notify_all()
 
     def add(
         self,
@@ -178,13 +191,14 @@ class Background:
                     raise Stopped
                 now = time.monotonic()
                 rest = IDLE_S - (now - self._idle_since) if self._busy == 0 else math.inf
-                if rest <= 0 or self._due[self._current] <= now:
+                is_due = self._due[self._current] <= now
+                if not self._holds and (rest <= 0 or is_due):
                     self._set_in_step(True)
                     return
-                if self._overdue() is not None:
+                if not is_due and self._overdue() is not None:
                     raise _Postponed
                 next_due = min(self._due[name] for name in (self._current, *self._jobs))
-                pause = min(rest, next_due - now)
+                pause = math.inf if self._holds else min(rest, next_due - now)
                 self._condition.wait(None if pause == math.inf else pause)
 
     def _overdue(self) -> Hashable | None:

@@ -114,7 +114,7 @@ class _Functions:
         return cast("PoolFunctions | None", found)
 
     def make(self, rows: int, drafts: int = 0) -> None:
-        self.maker.later(self.engine, self._key(drafts), rows)
+        self.maker.later(self.engine, self._key(drafts), rows, is_missed=True)
 
     def _key(self, drafts: int) -> CacheKey:
         assert self.engine.info.context_length is not None, "a pool has a context length"

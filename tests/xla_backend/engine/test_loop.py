@@ -39,7 +39,7 @@ class OneRow(Request):
         loop.submit(self)
 
     def admit(self) -> bool:
-        self.start()
+        self.enter("reading")
         return True
 
     def read(self) -> None: ...
