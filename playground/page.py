@@ -124,8 +124,7 @@ def create_app(
                     came_in_sight = f"() => cameInSight({json.dumps(address)}, {shown_as})"
                     item.select(None, None, [*parts], js=came_in_sight, **QUIET)
         request = built["playground"].fields
-        for mode in ("start", "chat"):
-            built[mode].open_in(request)
+        built["chat"].open_in(request)
         built["runs"].connect(request)
         pickers = {address: _pickers(item) for address, item in items.items()}
         _share_model(page, items, pickers)
@@ -182,12 +181,6 @@ def _share_model(
     list that changes has events of its own, half a second of the browser's time for six modes.
     """
     chosen = gr.Textbox(visible=False)  # JSON: the name, by the ids of the lists that offer it
-    singles = {
-        address: [
-            each for each in found if not each.multiselect and "apart" not in each.elem_classes
-        ]
-        for address, found in pickers.items()
-    }
 
     def follow(now: Sequence[gr.Dropdown], later: Sequence[gr.Dropdown], name: str) -> Updates:
         offering = [
@@ -198,9 +191,9 @@ def _share_model(
         waiting = {each.elem_id: name for each in later if each in offering}
         return {chosen: json.dumps(waiting), **{each: name for each in now if each in offering}}
 
-    lists = {each: address for address, found in singles.items() for each in found}
+    lists = {each: address for address, found in pickers.items() for each in found}
     for picker, address in lists.items():
-        now = {*singles["playground"], *singles[address]} - {picker}
+        now = {*pickers["playground"], *pickers[address]} - {picker}
         later = [each for each in lists if each not in now | {picker}]
         picker.input(partial(follow, [*now], later), picker, [chosen, *now], **LATEST)
     waiting = {each: at for each, at in lists.items() if at != "playground"}

@@ -22,10 +22,7 @@ from playground.tabs.generate.tab import PlaygroundTab
 from playground.tabs.inside.tab import InsideTab
 from playground.tabs.models.tab import ModelsTab
 from playground.tabs.shapes.tab import ShapesTab
-from playground.tabs.side_by_side.tab import SideBySideTab
 from playground.tabs.speech.tab import SpeechTab
-from playground.tabs.start.tab import StartTab
-from playground.tabs.statistics.tab import StatisticsTab
 from playground.ui.markup import rendered
 
 
@@ -42,30 +39,34 @@ class Place:
 
 
 PLACES = {
-    "start": Place("Start", {"start": StartTab}),
     "try": Place(
         "Try",
         {
             "playground": PlaygroundTab,
-            draft.SIDES: SideBySideTab,
             "chat": ChatTab,
             "speech": SpeechTab,
-            "batch": BatchTab,
         },
     ),
-    "compare": Place("Compare", {"compare": CompareTab}),
+    "measure": Place(
+        "Batch & compare",
+        {
+            "batch": BatchTab,
+            "compare": CompareTab,
+            "runs": HistoryPanel,
+        },
+    ),
     "compiler": Place(
         "Compiler", {"shapes": ShapesTab, "inside": InsideTab, "functions": FunctionsTab}
     ),
-    "models": Place(
-        "Models & API",
-        {"models": ModelsTab, "api": ApiTab, "statistics": StatisticsTab, "runs": HistoryPanel},
-    ),
+    "models": Place("Models & API", {"models": ModelsTab, "api": ApiTab}),
 }
 """The places by their names in addresses; the first is the default."""
-ADMIN_MODES = (ShapesTab, ModelsTab)
+ADMIN_MODES = (ModelsTab,)
 """Those that change the engine for everybody."""
-_MOVED = {"about": "start"}
+_MOVED = {
+    **dict.fromkeys(("about", "start", draft.SIDES), "playground"),
+    "statistics": "runs",
+}
 """Names in addresses of earlier versions."""
 
 

@@ -64,9 +64,10 @@ ROOMS = {
         "ui",
         "context",
         "history walkthrough",
+        "tabs.code",
         "tabs.generate",
         "tabs.chat tabs.speech tabs.functions tabs.batch tabs.compare tabs.shapes "
-        "tabs.models tabs.inside tabs.statistics tabs.start tabs.api tabs.side_by_side",
+        "tabs.models tabs.inside tabs.api",
         "api record server",
         "",
     ),

@@ -22,10 +22,12 @@ from xla_backend.openai_api.host import meant
 
 TEXT, JSON, CHOICE, YES_NO = ANSWERS = ("Text", "JSON", "Choice", "Yes or no")
 """The forms of an answer."""
-CHAT, SIDES = "chat", "side_by_side"
-"""The modes with links of their own, whose settings are not the Playground's."""
-AT = ("left", "right")
-"""The prefixes of a side's settings: `left.model`."""
+CHAT = "chat"
+"""The mode with links of its own, whose settings are not the Playground's."""
+SIDES = "side_by_side"
+"""The name of an earlier mode in links that have two columns."""
+AT = ("left", "right", "third")
+"""The prefixes of a column's settings: `left.model`."""
 _EMPTY: dict[str, Any] = {
     "system": "",
     "messages": "",
@@ -124,12 +126,17 @@ def read(
     return Draft(settings, options, run, tuple(problems))
 
 
-def by_side(query: Mapping[str, str]) -> list[dict[str, str]]:
-    """Each side's settings, for `read`; those without a side are the first one's."""
-    left, right = (f"{at}." for at in AT)
-    named = {name: text for name, text in query.items() if name.startswith(right)}
-    first = {name.removeprefix(left): query[name] for name in query if name not in named}
-    return [first, {name.removeprefix(right): text for name, text in named.items()}]
+def by_column(query: Mapping[str, str]) -> list[dict[str, str]]:
+    """Each column's settings, for `read`; those without a prefix are the first one's."""
+    first, *others = (f"{at}." for at in AT)
+    found = [
+        {name.removeprefix(at): text for name, text in query.items() if name.startswith(at)}
+        for at in others
+    ]
+    if query.get("tab") == SIDES:
+        found[0].setdefault("answer_as", TEXT)  # the second is there even without settings
+    own = {n.removeprefix(first): t for n, t in query.items() if not n.startswith(tuple(others))}
+    return [own, *filter(None, found)]
 
 
 def messages_in(text: str) -> tuple[Message, ...]:

@@ -16,6 +16,7 @@ from playground.context.request_fields import RequestFields
 from playground.history import records, records_file
 from playground.history.records import Record
 from playground.history.report import SCRIPT, history_table, side_by_side, timeline
+from playground.history.statistics_report import visitor_statistics
 from playground.ui import components as ui
 from playground.ui import quantities
 from playground.ui.wording import model_name
@@ -49,6 +50,9 @@ class HistoryPanel:
             self.timeline = ui.html("", "timeline")
             self.pinned = ui.html("", "pinned", js_on_load=SCRIPT)
             self.table = ui.html(history_table([]), "history", js_on_load=SCRIPT)
+        with gr.Column(elem_classes="card"):
+            ui.heading("Statistics", "Of the runs above.")
+            self.statistics = ui.html("", "statistics_runs")
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
         self._news = gr.Textbox(visible=False)
@@ -60,7 +64,7 @@ class HistoryPanel:
         page, runs = self._page, self._page.runs_of_visitor
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **ui.QUIET)
         page.in_sight["runs"].click(
-            _shown, runs, [self.timeline, self.pinned, self.table], **ui.LATEST
+            _shown, runs, [self.timeline, self.pinned, self.table, self.statistics], **ui.LATEST
         )
         full = json.dumps(str(ui.notice(_FULL)))
         page.runs_are_lost.click(None, None, self.notice, js=f"() => {full}", **ui.QUIET)
@@ -186,9 +190,10 @@ class HistoryPanel:
         return {**updates, self._request.controls.hold: options.do_sample}
 
 
-def _shown(runs: Any) -> tuple[str, str, str]:
+def _shown(runs: Any) -> tuple[str, ...]:
     stored = records.readable(runs)
-    return timeline(stored), side_by_side(stored), history_table(stored)
+    parts = timeline, side_by_side, history_table, visitor_statistics
+    return tuple(part(stored) for part in parts)
 
 
 def _number(event: gr.EventData) -> object:

@@ -228,12 +228,10 @@ def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
     gr.on(events, None, notice, notice, js="(shown) => keptNotice(shown)", **QUIET)
 
 
-def suggestion_for(fields: Sequence[Field], results: Sequence[gr.HTML] = ()) -> gr.Textbox:
-    """A hidden value, see `suggested`, that sets fields unless the visitor has changed them, and
-    results while the Playground has none."""
+def suggestion_for(fields: Sequence[Field]) -> gr.Textbox:
+    """A hidden value, see `suggested`, that sets fields unless the visitor has changed them."""
     suggestion = gr.Textbox(visible=False)
-    outputs = [*fields, *results]
-    suggestion.change(None, [suggestion, *fields], outputs, js="takeSuggested", **QUIET)
+    suggestion.change(None, [suggestion, *fields], [*fields], js="takeSuggested", **QUIET)
     return suggestion
 
 
@@ -242,7 +240,6 @@ def suggested(
     fields: Sequence[Field],
     before: Mapping[Any, Any],
     updates: Mapping[Any, Any],
-    results: Sequence[str] = (),
 ) -> str:
     """The value of a suggestion.
 
@@ -253,10 +250,9 @@ def suggested(
         fields: those that can be set.
         before: their values as the server was asked.
         updates: new values of some.
-        results: their HTML.
     """
     changes = [[before[each], updates[each]] if each in updates else None for each in fields]
-    return json.dumps({"cause": cause, "changes": changes, "results": results})
+    return json.dumps({"cause": cause, "changes": changes})
 
 
 def await_prediction(line: gr.HTML, model: gr.Dropdown) -> None:

@@ -12,6 +12,7 @@ from playground.ui import quantities
 from playground.ui.markup import nothing, rendered, with_note
 from playground.ui.wording import model_name
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
+from xla_backend.interface.results import KeyHistory, Past
 
 _HEADINGS = (
     "Model",
@@ -23,6 +24,7 @@ _HEADINGS = (
     "Gain",
     "Hits",
 )
+_MAX_EARLIER = 12
 
 
 def sheet(
@@ -57,15 +59,27 @@ def sizes(key: CacheKey) -> str:
 
 
 @rendered
-def cached_functions_table(entries: Sequence[CacheEntry]) -> h.Node:
-    """The entries as an HTML table, or a sentence for an empty cache."""
-    if not entries:
+def cached_functions_table(entries: Sequence[CacheEntry], past: Past) -> h.Node:
+    """The functions in memory as an HTML table, then those of earlier requests that are not, by how
+    often they were requested; a sentence if there are none."""
+    known = {(entry.model, entry.key) for entry in entries}
+    earlier = [
+        (model, key, was)
+        for model, keys in past.items()
+        for key, was in keys.items()
+        if (model, key) not in known and (was.miss_s or was.disk_s or was.run_s)
+    ]
+    earlier.sort(key=lambda each: (-each[2].times, each[:2]))
+    if not entries and not earlier:
         return nothing(
             "No function is in memory yet; those saved on disk are restored when they are needed. "
             "Each shape that you use appears here with what its first call cost and what it costs "
             "since."
         )
-    return sheet(_HEADINGS, map(_row, entries))
+    more = len(earlier) - _MAX_EARLIER
+    rows = [*map(_row, entries), *(_earlier_row(*each) for each in earlier[:_MAX_EARLIER])]
+    caption = h.p(".caption")[f"And {quantities.count(more, 'shape')} less used."]
+    return sheet(_HEADINGS, rows), more > 0 and caption
 
 
 def _row(entry: CacheEntry) -> tuple[h.Node, ...]:
@@ -89,11 +103,33 @@ def _row(entry: CacheEntry) -> tuple[h.Node, ...]:
     together = f"in {entry.batch_size} rows" if entry.batch_size > 1 else ""
     return (
         model_name(entry.model),
-        with_note(f"{'all to ' * key.is_pooled}{key.padded_length}", *key.variants),
-        with_note(str(key.num_beams), together),
-        "–" if key.is_pooled else str(key.max_new_tokens),
+        *_shape(key, together),
         with_note(quantities.seconds(first.total_s), parts),
         since,
         gain,
         str(entry.hits),
+    )
+
+
+def _earlier_row(model: str, key: CacheKey, was: KeyHistory) -> tuple[h.Node, ...]:
+    first, how = (was.miss_s, "compiled") if was.miss_s else (was.disk_s, "restored")
+    # A run that was the first call's own is no later one.
+    is_own = was.compiled is not None and was.run_s == was.compiled.run_s
+    later_s = None if is_own else was.run_s
+    return (
+        with_note(model_name(model), "not in memory"),
+        *_shape(key),
+        with_note(quantities.seconds(first), how) if first else "–",
+        with_note(quantities.seconds(later_s), "last run") if later_s else "–",
+        "–",
+        with_note("–", f"requested {quantities.count(was.times, 'time')}"),
+    )
+
+
+def _shape(key: CacheKey, together: str = "") -> tuple[h.Node, ...]:
+    """The cells of a key."""
+    return (
+        with_note(f"{'all to ' * key.is_pooled}{key.padded_length}", *key.variants),
+        with_note(str(key.num_beams), together),
+        "–" if key.is_pooled else str(key.max_new_tokens),
     )

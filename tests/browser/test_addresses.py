@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Request, expect
@@ -26,15 +25,15 @@ def test_back_and_forward_go_through_the_modes_without_loading_the_page(window: 
     window.page.evaluate("window.isTheSame = true")
     for width in (1280, 390):
         window.resize(width, 844)
-        for name, address in (("Compare", "compare"), ("Models", "models")):
+        for name, address in (("Batch", "batch"), ("Models", "models")):
             window.open_mode(name)
             wait_for_mode(window, address)
             window.page.wait_for_url(f"**tab={address}")
             assert window.overflow() == 0
         for turn, address in (
-            (window.page.go_back, "compare"),
+            (window.page.go_back, "batch"),
             (window.page.go_back, "playground"),
-            (window.page.go_forward, "compare"),
+            (window.page.go_forward, "batch"),
             (window.page.go_forward, "models"),
         ):
             turn()
@@ -44,7 +43,7 @@ def test_back_and_forward_go_through_the_modes_without_loading_the_page(window: 
         window.page.evaluate("history.back(); setTimeout(() => history.back(), 20)")
         wait_for_mode(window, "playground")
         window.page.go_forward()
-        wait_for_mode(window, "compare")
+        wait_for_mode(window, "batch")
         window.page.go_forward()
         wait_for_mode(window, "models")
         window.open_mode("Playground")
@@ -57,8 +56,10 @@ def test_every_mode_is_a_click_away_and_a_place_leads_back_to_where_one_was(wind
     for address, mode in modes(admin=True).items():
         window.open_mode(mode.name)
         wait_for_mode(window, address)
+    window.open_mode("Chat")
     window.open_mode("Batch")
-    for place, address in (("Start", "start"), ("Try", "batch")):
+    latest = {"Compiler": "functions", "Batch & compare": "batch", "Try": "chat"}
+    for place, address in latest.items():
         window.at("#place_links").get_by_role("link", name=place).click()
         wait_for_mode(window, address)
 
@@ -74,31 +75,31 @@ def test_an_address_opens_its_mode_and_keeps_the_rest(window: Visit, site: ApiPa
     expected = {"tab": ["playground"], "prompt": ["The fox"]}
     window.page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
     for query, address in (
-        ("", "start"),
-        ("?tab=%22%3Cb%3E", "start"),
-        ("?tab=about", "start"),  # of an earlier version
+        ("", "playground"),
+        ("?tab=%22%3Cb%3E", "playground"),
+        ("?tab=about", "playground"),  # of earlier versions
+        ("?tab=start", "playground"),
         ("?tab=try", "playground"),
         ("?tab=compiler", "shapes"),
         ("?prompt=The+fox", "playground"),
     ):
         window.go(f"{site.url}/{query}")
         wait_for_mode(window, address)
-    window.open_mode("Compare")
+    window.open_mode("Models")
     window.page.go_back()
     window.page.wait_for_url("**/?prompt=The+fox")
 
 
-def test_a_prompt_at_the_start_is_answered_in_the_playground(
-    visit: Callable[..., Visit], site: ApiPage, engine: FakeBackend
+def test_a_recorded_run_stands_where_the_first_result_comes(
+    window: Visit, site: ApiPage, engine: FakeBackend
 ) -> None:
-    window = visit(address=site.url)
-    window.says("#start_walkthrough", "MISS", "HIT", "REUSED", "DISK", "Measured on")
-    window.at("#start_prompt textarea").fill("A tale from the start")
-    window.page.keyboard.press("Enter")
-    wait_for_mode(window, "playground")
-    window.says("#report", "Decode tokens/s")
-    window.says("#story .story-prompt", "A tale from the start")
-    assert [prompt for _, prompt, *_ in engine.asked] == ["A tale from the start"]
+    window.says("#walkthrough", "MISS", "HIT", "REUSED", "DISK", "Measured on")
+    expect(window.at("#story")).to_be_hidden()
+    window.generate()
+    expect(window.at("#walkthrough")).to_be_hidden()
+    assert len(engine.asked) == 1
+    window.at("#introduction a", has_text="numbers").click()
+    expect(window.at("#meanings h2").first).to_be_in_viewport()
 
 
 def test_a_model_that_is_chosen_is_that_of_the_modes_that_offer_it(window: Visit) -> None:
@@ -121,8 +122,8 @@ def test_a_run_goes_on_while_another_mode_is_open(window: Visit, engine: FakeBac
     window.at("#generate").click()
     engine.write(" there")
     window.says("#story .story-new", "there")
-    window.open_mode("Compare")
-    wait_for_mode(window, "compare")
+    window.open_mode("Models")
+    wait_for_mode(window, "models")
     engine.write(" was")
     engine.end()
     window.page.go_back()

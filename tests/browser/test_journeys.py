@@ -119,9 +119,10 @@ def test_only_a_first_call_compiles_and_times_add_up(window: Visit, browser: Bro
     window.set_number("num_beams", 1)
     window.open_mode("Your runs")
     expect(window.at("#history tbody tr")).to_have_count(2)
-    window.open_mode("Statistics")
+    window.open_mode("Your runs")
     expect(window.at("#statistics_runs .marks .mark")).to_have_count(2)
-    window.says("#statistics_engine .versus-row", "First call")
+    window.open_mode("Shapes")
+    window.says("#entries", "compile")
 
 
 def test_what_a_killed_engine_had_compiled_is_restored(window: Visit, app: Served) -> None:
@@ -199,16 +200,13 @@ def test_a_batch_compiles_once_for_each_shape(window: Visit) -> None:
 
 
 def test_numbers_of_beams_are_compared(window: Visit) -> None:
-    window.open_mode("Compare")
-    window.at("#compare_kind label", has_text="Option sets").click()
-    window.set_number("compare_new_tokens", 4)
-    window.at("#compare_option_examples button", has_text="Numbers of beams").click()
-    window.has_value("#compare_options textarea", re.compile("num_beams=8"))
-    window.at("#compare_options textarea").fill("num_beams=1\nnum_beams=2")
-    window.at("#compare").click()
-    window.says("#variants", re.compile("fastest|as long|No difference within noise"))
-    window.at("#compare:enabled").wait_for()
-    assert window.text("#variants").count("9 calls, half within") == 2
+    window.set_number("max_new_tokens", 4)
+    window.at(".column-add").click()
+    window.at(".column-choice").nth(1).wait_for()
+    window.set_number("num_beams", 2)
+    window.at(".column-order").click()
+    window.at("#generate").click()
+    window.says("#compared", re.compile("was .* faster|Equally fast"), "Num beams")
 
 
 def test_a_shape_that_was_made_ready_is_a_hit(window: Visit) -> None:

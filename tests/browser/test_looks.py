@@ -79,7 +79,7 @@ def test_on_a_small_screen_text_badge_and_buttons_are_in_sight(visit: Open) -> N
             }""",
             arg=lowest,
         )
-        window.at("#entries").scroll_into_view_if_needed()
+        window.at("#meanings").scroll_into_view_if_needed()
         for part in ("#generate", "#stop", "#walkthrough_show", *(["#prediction"] * is_phone)):
             expect(window.at(part)).to_be_in_viewport(ratio=1)
         assert window.overflow() == 0
@@ -88,7 +88,7 @@ def test_on_a_small_screen_text_badge_and_buttons_are_in_sight(visit: Open) -> N
             """(lowest) => {
               scrollTo(0, document.documentElement.scrollHeight);
               const place = (part) => document.querySelector(part).getBoundingClientRect();
-              return place("#entries").bottom <= place(lowest).top;
+              return place("#meanings").bottom <= place(lowest).top;
             }""",
             arg=lowest,
         )
@@ -113,7 +113,7 @@ def test_the_presenter_view_needs_no_scrolling(visit: Open) -> None:
         expect(window.at(part)).to_be_in_viewport(ratio=1)
     window.at("#present_switch").click()
     window.page.wait_for_url(lambda url: "present" not in url)
-    expect(window.at("#entries")).to_be_visible()
+    expect(window.at("#meanings")).to_be_visible()
 
 
 def test_what_clearing_does_comes_into_sight(visit: Open) -> None:

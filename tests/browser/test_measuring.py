@@ -74,20 +74,20 @@ def test_ways_stay_in_sight_and_are_stopped(window: Visit, monkeypatch: pytest.M
         window.says("#ways .claim", "Cancelled")
         window.says("#compare_notice", "It could not be installed.")
     assert window.overflow() == 0
-    choose(window, "Option sets")
+    choose(window, "Buckets or one shape")
     expect(offer).to_be_hidden()
 
 
 def test_others_wait_and_a_mistake_is_told(visit: Open, window: Visit, engine: FakeBackend) -> None:
+    engine.has_pool = True
     other = visit()
     window.resize(390, 844)
     window.open_mode("Compare")
-    choose(window, "Option sets")
-    window.at("#compare_options textarea").fill("num_beams=1\nnum_beams=2")
+    choose(window, "Buckets or one shape")
     engine.hold("text")
     window.at("#compare").click()
     engine.write(" there")
-    window.says("#variants", "there")
+    window.says("#lengths", "First call 1 of 20")
     # Other visitors' requests wait, and one's own are refused at once.
     window.open_mode("Playground")
     window.at("#generate").click()
@@ -101,21 +101,20 @@ def test_others_wait_and_a_mistake_is_told(visit: Open, window: Visit, engine: F
     engine.release()
     engine.end()
     window.open_mode("Compare")
-    window.says("#variants", "No difference within noise")
+    window.says("#lengths", "no difference within noise")
     window.at("#compare:enabled").wait_for()
-    expect(window.at("#variants .variant")).to_have_count(2)
     assert window.overflow() == 0
     other.says("#report", "Decode tokens/s")
 
-    window.at("#compare_options textarea").fill("temperature=0\nheat=1")
+    window.at("#compare_prompt textarea").fill(" ")
     window.at("#compare").click()
-    window.says("#compare_notice", "Option set 2: unknown option heat")
-    expect(window.at("#variants .badge")).to_have_count(2)
-    window.at("#compare_options textarea").fill("seed=1\nseed=2")
+    window.says("#compare_notice", "prompt is empty")
+    window.says("#lengths", "no difference within noise")
+    window.at("#compare_prompt textarea").fill("Once")
     engine.hold("text")
     window.at("#compare").click()
     window.at("#compare_cancel:enabled").click()
-    window.says("#variants", "Cancelled", "seed=2")
+    window.says("#lengths", "Cancelled")
     window.at("#compare:enabled").wait_for()
 
 
@@ -140,19 +139,18 @@ def test_a_walkthrough_is_stopped_and_a_visitor_who_leaves_ends_it(
             self.ended.set()
 
     monkeypatch.setattr(walkthrough_runs, "BackendProcess", Held)
-    window = visit(390, 844, address=f"{site.url}/?tab=start")
-    for prefix, before in (("start_", "#start_walkthrough .stored"), ("", "#report")):
-        starting = window.at(f"#{prefix}walkthrough", has_text="processes are starting")
-        show = window.at(f"#{prefix}walkthrough_show")
+    window = visit(390, 844, address=site.url)
+    for _ in range(2):
+        starting = window.at("#walkthrough", has_text="processes are starting")
+        show = window.at("#walkthrough_show")
         show.click()
         starting.wait_for()
         expect(show).to_be_disabled()
-        expect(window.at(before)).to_be_hidden()  # it stands in place of the result
+        expect(window.at("#story")).to_be_hidden()  # it stands in place of the result
         assert window.overflow() == 0
         window.page.keyboard.press("Escape")
         expect(show).to_be_enabled()
-        expect(window.at(before)).to_be_visible()  # nothing was measured: the result is back
-        window.open_mode("Playground")
+        expect(window.at("#story")).to_be_visible()  # nothing was measured: the result is back
 
     show.click()
     starting.wait_for()

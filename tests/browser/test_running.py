@@ -11,7 +11,7 @@ from tests.waiting import wait_until
 from xla_backend import EngineStatus
 
 Open = Callable[..., Visit]
-PLACES = "['#story', '#report', '#entries'].map((each) => document.querySelector(each).offsetTop)"
+PLACES = "['#story', '#report', '#meanings'].map((each) => document.querySelector(each).offsetTop)"
 NEW = "#story .story-new"
 _STATES = """async () => {
   const scripts = performance.getEntriesByType("resource").map(({name}) => name);
@@ -240,7 +240,7 @@ def test_a_mistake_is_in_sight_beside_the_earlier_run(window: Visit, engine: Fak
         window.resize(*size)
         expect(earlier).to_be_hidden()
         window.write("Once " * 300)
-        window.page.evaluate("document.getElementById('entries').scrollIntoView()")
+        window.page.evaluate("document.getElementById('meanings').scrollIntoView()")
         window.page.keyboard.press("Control+Enter")
         expect(problem).to_contain_text("room for 150 tokens")
         expect(problem).to_be_in_viewport(ratio=1)

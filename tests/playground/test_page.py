@@ -40,7 +40,7 @@ def labels(page: gr.Blocks) -> list[str]:
 
 def test_every_mode_is_there_once_and_some_for_admins_only(tmp_path: Path) -> None:
     assert labels(a_page(admin=True)) == [mode.name for mode in modes(admin=True).values()]
-    assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 14
+    assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 11
 
     page = a_page()
     assert labels(page) == [mode.name for mode in modes(admin=False).values()]
@@ -118,8 +118,6 @@ def test_no_two_of_an_event_put_each_other_off_for_ever() -> None:
     ("model", "line"),
     [
         ("model", "prediction"),
-        ("left_model", "left_prediction"),
-        ("right_model", "right_prediction"),
         ("chat_model", "chat_prediction"),
         ("speech_model", "speech_prediction"),
     ],
@@ -188,7 +186,7 @@ def test_no_control_asks_for_more_tokens_than_may_be_had(most: int) -> None:
         for block in page.blocks.values()
         if isinstance(block, gr.Slider) and str(block.elem_id).endswith("new_tokens")
     ]
-    assert len(sliders) == 7
+    assert len(sliders) == 5
     for slider in sliders:
         assert slider.value <= most
         assert slider.maximum <= max(most, 2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,6 +78,7 @@ class Backend(AnyBackend):
         on_change: Callable[[], None] | None = None,
         kv_bytes: int = DEFAULT_KV_BYTES,
         prefix_store_bytes: int = 0,
+        prefixes_before: Collection[str] = (),
     ) -> None:
         """A model is loaded at its first request.
 
@@ -91,6 +92,8 @@ class Backend(AnyBackend):
             kv_bytes: memory for the keys and values of a model's pool, at most.
             prefix_store_bytes: disk space for cached prefixes in the store's folder, at most; 0
                 saves none.
+            prefixes_before: what `prefixes` of an earlier engine returned, to explain what is not
+                cached any more.
         """
         self._store = opened = open_store(store)
         self._rules = rules
@@ -107,7 +110,7 @@ class Backend(AnyBackend):
         prefixes = None
         if opened is not None and prefix_store_bytes:
             prefixes = PrefixStore(opened.root / "prefixes", prefix_store_bytes)
-        self._pools = Pools(self._cache, self._maker, kv_bytes, prefixes)
+        self._pools = Pools(self._cache, self._maker, kv_bytes, prefixes, prefixes_before)
         self._example_functions = ExampleFunctions()
 
     @property

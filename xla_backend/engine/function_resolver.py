@@ -20,12 +20,13 @@ from xla_backend.engine.function_maker import FunctionMaker
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import Prepared
-from xla_backend.interface.results import CacheOutcome, FirstCall, Miss, RowRun
+from xla_backend.interface.results import CacheOutcome, FirstCall, Miss, PrefixMiss, RowRun
 from xla_backend.interface.timing import Timing
-from xla_backend.prediction import prediction
+from xla_backend.prediction import prediction, prefix_misses
 from xla_backend.prediction.history import History
 from xla_backend.prediction.misses import explain_miss
 from xla_backend.prediction.prediction import Choice
+from xla_backend.prediction.prefix_misses import Parting
 
 if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
@@ -76,6 +77,14 @@ class FunctionResolver:
     def explain_miss(self, engine: LoadedModel, prepared: Prepared) -> Miss:
         """Why no function in memory serves a request now."""
         return explain_miss(prepared, self._cache.keys(engine.info.name))
+
+    def explain_prefix(
+        self, engine: LoadedModel, prepared: Prepared, parting: Parting, reused: int
+    ) -> PrefixMiss | None:
+        """Why a row did not reuse more of its prompt; see `prefix_misses.explain`."""
+        past = self._history.past().get(engine.info.name, {}).get(prepared.key)
+        rows = past.rows if past else ()
+        return prefix_misses.explain(parting, prepared, reused, engine.tokenizer, rows)
 
     def is_ready(self, engine: LoadedModel, choice: Choice) -> bool:
         """Whether the chosen functions are in memory."""

@@ -6,7 +6,7 @@ Knows how much memory a pool may have, and where its functions are. Must not kno
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +19,7 @@ from xla_backend.rows.prefix_store import PrefixStore
 from xla_backend.rows.scheduler import RowScheduler
 
 if TYPE_CHECKING:
+    from xla_backend.checkpoints.tokenization import Tokenizer
     from xla_backend.compilation.function_cache import FunctionCache
     from xla_backend.engine.function_maker import FunctionMaker
     from xla_backend.grammar.automaton import Automaton
@@ -33,6 +34,7 @@ class ModelPool:
 
     pool: Pool
     rows: RowScheduler[Any]
+    tokenizer: Tokenizer
 
     def row(
         self,
@@ -53,6 +55,7 @@ class Pools:
         maker: FunctionMaker,
         limit_bytes: int,
         store: PrefixStore | None,
+        prefixes_before: Collection[str] = (),
     ) -> None:
         """Memory is allocated when rows need it.
 
@@ -60,8 +63,10 @@ class Pools:
             cache, maker: hold and make functions.
             limit_bytes: the bound of each pool.
             store: saves prefixes that are evicted from memory.
+            prefixes_before: see `Backend`.
         """
         self._store = store
+        self._before = prefixes_before
         self._cache = cache
         self._maker = maker
         self._limit_bytes = limit_bytes
@@ -71,13 +76,22 @@ class Pools:
         name = engine.info.name
         if name not in self._pools:
             blocks = engine.functions.blocks_of_row
-            prefixes = PrefixTree(engine.memory, engine.identity, self._store)
+            prefixes = PrefixTree(engine.memory, engine.identity, self._store, self._before)
             size = engine.functions.decoder.model.vocabulary_size
             sizes = size, blocks, engine.eos_token_ids
             pool = Pool(prefixes, engine.memory, *sizes, engine.row_grammars)
             functions = _Functions(self._cache, self._maker, engine)
-            self._pools[name] = ModelPool(pool, RowScheduler(pool, functions, time.perf_counter))
+            rows: RowScheduler[Any] = RowScheduler(pool, functions, time.perf_counter)
+            self._pools[name] = ModelPool(pool, rows, engine.tokenizer)
         return self._pools[name]
+
+    def other_model(self, model: str, salt: str, beginning: str) -> str:
+        """The name of another model that has a text with this beginning cached; empty if none."""
+        for name, of_model in self._pools.items():
+            for token_ids in of_model.pool.prefixes.beginnings(salt) if name != model else ():
+                if beginning in of_model.tokenizer.decode(token_ids):
+                    return name
+        return ""
 
     def use(self) -> KVMemoryUse:
         """Memory of all pools."""

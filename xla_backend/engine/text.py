@@ -46,6 +46,7 @@ from xla_backend.interface.results import (
 )
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
+from xla_backend.prediction.prefix_misses import Parting
 from xla_backend.rows.decisions import Deciding
 from xla_backend.rows.scheduler import CHUNK_S
 
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from xla_backend.model.functions import PaddedFunctions, PoolFunctions
     from xla_backend.model.output import Output
 
+BEGINNING = 60
+"""Characters by which a text is found that is cached for another model."""
 GRAMMAR_DRAFTS = 3
 """Where a grammar leaves little choice. With four rows, a pass takes 1.5 times as long."""
 _WAYS: dict[type, GrammarWay] = {type(None): "", Automaton: "tensors", StepByStep: "step by step"}
@@ -159,10 +162,14 @@ class Text(Request):
         if not row.generated:
             raise Stopped
         passes = row.passes_of_tokens().tolist()
-        tokens = model.tokens(row.output(), passes, grammar=self._grammar)
         self.finish(
             self._result(
-                tokens, row.is_done, max(1, self.rows_at_most), row.reused, row.is_restored
+                model.tokens(row.output(), passes, grammar=self._grammar),
+                row.is_done,
+                batch_size=max(1, self.rows_at_most),
+                cached_tokens=row.reused,
+                cached_from_disk=row.is_restored,
+                parting=row.parting,
             )
         )
 
@@ -286,6 +293,7 @@ class Text(Request):
         batch_size: int = 1,
         cached_tokens: int = 0,
         cached_from_disk: bool = False,
+        parting: Parting | None = None,
     ) -> GenerationResult:
         prepared, watch, stops = self._prepared, self.watch, self._stops
         model, served, key = self._model, self._served, prepared.key
@@ -321,6 +329,10 @@ class Text(Request):
                 not stops.found and reason == "length",
             )
         first_call = self._functions.record(model, served, key, timing, is_over, batch_size, row)
+        prefix_miss = None
+        if parting is not None:
+            parting = self._with_other_model(parting)
+            prefix_miss = self._functions.explain_prefix(model, prepared, parting, cached_tokens)
         return GenerationResult(
             model=prepared.model,
             text=text,
@@ -330,6 +342,7 @@ class Text(Request):
             key=served.choice.key,
             requested_key=key,
             cache=served.choice.outcome,
+            prefix_miss=prefix_miss,
             miss=self._miss if served.choice.outcome is CacheOutcome.MISS else None,
             stop_string=stops.found,
             finish="stop" if stops.found else reason,
@@ -350,6 +363,17 @@ class Text(Request):
             grammar=_WAYS[type(self._grammar)],
             thought_tokens=len(tokens_of(thoughts)) if thoughts else 0,
         )
+
+    def _with_other_model(self, parting: Parting) -> Parting:
+        """Where nothing is cached under a salt, the model for which the same text is."""
+        request = self._prepared.request
+        prompt = request.prompt
+        texts = [each.content for each in prompt] if isinstance(prompt, tuple) else [prompt]
+        start = next((each[:BEGINNING].strip() for each in texts if isinstance(each, str)), "")
+        if parting.cause != "new salt" or not start:
+            return parting
+        other = self._pools.other_model(self._prepared.model, request.cache_salt, start)
+        return Parting("other model", 0, 0, model=other) if other else parting
 
 
 def _tokens_of(text: str, tokens: tuple[Token, ...], decoder: AnswerDecoder) -> tuple[Token, ...]:

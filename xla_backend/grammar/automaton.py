@@ -28,6 +28,8 @@ NONE = -1
 MAX_STATES = 30_000
 MAX_ENTRIES = 40_000_000
 """S times C: 80 MB."""
+MAX_BANNED = 500
+"""Tokens of all banned sequences together."""
 MAX_FORCED = 24
 """How many bytes that must come are looked at from each state: longer tokens are rare."""
 _MAX_ROUNDS = 100
@@ -182,6 +184,48 @@ def build(regex: str, vocabulary: Vocabulary) -> Automaton:
     if not (next_state[START] != NONE).any():
         raise InvalidRequest("no text that the model's tokens can write has the form asked for.")
     next_state = np.ascontiguousarray(next_state)
+    return Automaton(class_of_token, next_state, forced, drafts, vocabulary.lengths)
+
+
+def of_tokens(
+    allowed: Sequence[int] | None, banned: Sequence[Sequence[int]], vocabulary: Vocabulary
+) -> Automaton:
+    """The automaton of texts of some tokens alone (None: of all), without banned sequences of them.
+
+    A state is what a banned sequence may begin with (A. V. Aho and M. J. Corasick, 1975).
+
+    Raises:
+        InvalidRequest: an id is not one of the model's, there are too many, or no text remains.
+    """
+    named = sorted({id for each in banned for id in each})
+    if wrong := [id for id in (*named, *(allowed or ())) if not 0 <= id < vocabulary.size]:
+        raise InvalidRequest(f"token ids are from 0 to {vocabulary.size - 1}, not {wrong[0]}.")
+    if sum(map(len, banned)) > MAX_BANNED:
+        raise InvalidRequest(f"all bad words together may have {MAX_BANNED} tokens: send fewer.")
+    class_of_token = np.zeros([vocabulary.size], np.uint16)
+    class_of_token[named] = np.arange(len(named)) + 1
+    if allowed is not None:
+        class_of_token[np.setdiff1d(np.arange(vocabulary.size), allowed)] = len(named) + 1
+    sequences = set(map(tuple, banned))
+    begun = sorted({each[:size] for each in sequences for size in range(1, len(each))} | {()})
+    number = {text: state for state, text in enumerate(begun)}
+    next_state = np.full([len(begun), len(named) + 2], START, np.int16)
+    for state, text in enumerate(begun):
+        for place, id in enumerate(named, 1):
+            ends = [(*text, id)[at:] for at in range(len(text) + 2)]
+            follows = next(number[end] for end in ends if end in number)
+            next_state[state, place] = NONE if sequences.intersection(ends) else follows
+    next_state[:, np.bincount(class_of_token, minlength=len(named) + 2) == 0] = NONE
+    next_state[:, -1] = NONE
+    while (stuck := (next_state == NONE).all(axis=1)).any():
+        leads = (next_state != NONE) & stuck[next_state]
+        if not leads.any():
+            break
+        next_state[leads] = NONE
+    if stuck[START]:
+        raise InvalidRequest("no token is allowed: allow more of them.")
+    drafts = np.full([len(begun), MAX_DRAFTS], NONE, np.int32)
+    forced = np.zeros([len(begun)], np.int32)
     return Automaton(class_of_token, next_state, forced, drafts, vocabulary.lengths)
 
 

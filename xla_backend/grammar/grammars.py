@@ -76,8 +76,8 @@ _BEHIND = {
 
 def behind(grammar: Grammar, before: Behind) -> Grammar:
     """The form of a text with what the model writes before it."""
-    if before == "channels" and grammar.kind == "tool_calls":  # which has them
-        return grammar
+    if grammar.kind == "tokens" or (before == "channels" and grammar.kind == "tool_calls"):
+        return grammar  # of all that is written
     return dataclasses.replace(grammar, behind=before)
 
 
@@ -215,6 +215,8 @@ def _without_schemas(text: str) -> str:
 
 def _in_tables(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
     """An automaton where one can hold the grammar, otherwise what follows it step by step."""
+    if grammar.kind == "tokens":
+        return automaton.of_tokens(**json.loads(grammar.text), vocabulary=vocabulary)
     asked, refused = None, None
     try:
         asked = regex(grammar)

@@ -1,7 +1,7 @@
 """`Grammar`: the form that a request demands of its answer.
 
-Knows the kinds: a JSON schema, any JSON object, a regular expression, choices, rules. Must not know
-how a grammar is followed, nor TensorFlow: the page's process imports this module.
+Knows the kinds: a JSON schema, any JSON object, a regular expression, choices, rules, tokens. Must
+not know how a grammar is followed, nor TensorFlow: the page's process imports this module.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class Grammar:
         Grammar(kind='choice', text='["yes", "no"]')
 
     Attributes:
-        kind: one of `KINDS`, or "tool_calls", which `grammar.grammars` makes.
-        text: the schema as JSON, the regular expression, the list of choices as JSON, or the rules.
+        kind: one of `KINDS`, "tokens", or "tool_calls", which `grammar.grammars` makes.
+        text: the schema as JSON, the regular expression, the list of choices as JSON, or the rules;
+            of tokens, the arguments as JSON.
         strict: of a schema, whether it is read as OpenAI's `strict`: objects that name properties
             have no others where `additionalProperties` is left out, and keywords and formats that
             cannot be followed are refused. Otherwise as JSON Schema says: other properties may
@@ -103,6 +104,12 @@ class Grammar:
         if not texts or not all(isinstance(text, str) and text for text in texts):
             raise InvalidRequest("choices must be a list of texts: at least one, and none empty.")
         return cls("choice", json.dumps([*dict.fromkeys(texts)]))
+
+    @classmethod
+    def tokens(cls, allowed: Iterable[int] | None, banned: Iterable[Iterable[int]]) -> Grammar:
+        """Texts of some tokens alone (None: of all), without some sequences of them."""
+        ids = None if allowed is None else sorted(set(allowed))
+        return cls("tokens", json.dumps({"allowed": ids, "banned": [*map(list, banned)]}))
 
     @classmethod
     def of(cls, value: Any) -> Grammar | None:

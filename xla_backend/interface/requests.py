@@ -49,6 +49,8 @@ class TextRequest:
         cache_salt: a row may reuse the prefixes of requests with the same salt. Timings tell a
             caller that knows a salt what others wrote, so give it only to those who may know.
             Empty: nothing is reused or shared.
+        shares_salt: whether callers who do not know each other have this salt: then no result
+            shows the text of an earlier request.
         tools: that the model may call, in OpenAI's form; with messages.
         template: variables of the chat template, as JSON values.
         in_chunks: False if only the result is wanted: no text is sent before it.
@@ -64,6 +66,7 @@ class TextRequest:
     mode: Mode | None = None
     exact_key: bool = False
     cache_salt: str = ""
+    shares_salt: bool = False
     tools: tuple[dict[str, Any], ...] = ()
     template: Mapping[str, Any] = field(default_factory=dict)
     in_chunks: bool = True

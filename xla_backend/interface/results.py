@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from itertools import dropwhile
 from typing import Any, Literal, NamedTuple, Self
@@ -130,6 +131,107 @@ class Miss:
             "nearest_key": self.nearest.to_dict() if self.nearest else None,
             "changes": list(self.changes),
         }
+
+
+PrefixCause = Literal[
+    "differs", "evicted", "restarted", "not written", "no state", "other model", "new salt"
+]
+"""Why a prefix was not reused; see `PrefixMiss`."""
+PrefixField = Literal[
+    "date", "space", "thoughts", "tools", "left out", "inserted", "tokens", "content", "template"
+]
+"""What differs between two prompts: a date or time; white space; thoughts, which a template drops;
+tools; messages that were left out or inserted; only how the same text is split into tokens; a text
+of another kind, in a message or in the template around it."""
+_FIELDS: dict[str, str] = {
+    "date": "a date or time",
+    "space": "white space",
+    "thoughts": "thoughts that one of them lacks",
+    "tools": "the tools",
+    "left out": "what came next there was left out",
+    "inserted": "something was inserted",
+    "tokens": "the same text, split into other tokens",
+    "content": "its text",
+    "template": "what the chat template writes",
+}
+
+
+@dataclass(frozen=True)
+class PrefixMiss:
+    """Why a row reused less of its prompt than there was, or had been, in the cache.
+
+    Attributes:
+        cause: "differs" from an earlier text of the same salt; "evicted" from memory; "restarted":
+            the engine was, since; "not written": another row was still computing the same text;
+            "no state": the model goes on only behind certain tokens; "other model": the text is
+            cached for that one; "new salt": nothing is cached under this salt.
+        place: the prompt's first token that was not reused.
+        tokens: how many from there on were read again, although an earlier text had them.
+        seconds: what reading them took, as predicted; None if nothing comparable was measured.
+        message, role: the message in which the texts part, counted from 0, and its role; None
+            and empty outside of messages.
+        field: what differs there; empty for other causes.
+        before, sent, cached: the text before the place, and how the prompt and the earlier text go
+            on; empty where callers share the salt, and for other causes.
+        at: when it was evicted or lost, in seconds since 1970; None for other causes.
+        by_others: whether it was evicted to make room for a request with another salt.
+        model: the other model; empty for other causes.
+    """
+
+    cause: PrefixCause
+    place: int
+    tokens: int = 0
+    seconds: float | None = None
+    message: int | None = None
+    role: str = ""
+    field: PrefixField | Literal[""] = ""
+    before: str = ""
+    sent: str = ""
+    cached: str = ""
+    at: float | None = None
+    by_others: bool = False
+    model: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The reason, for a person."""
+        when = (
+            f" at {datetime.fromtimestamp(self.at, UTC):%H:%M:%S} UTC"
+            if self.at is not None
+            else ""
+        )
+        first = f"From token {self.place + 1} on, "
+        match self.cause:
+            case "differs":
+                place = f"It parts from an earlier prompt at token {self.place + 1}"
+                if self.message is not None:
+                    place += f", in message {self.message + 1} ({self.role})"
+                return f"{place}: {_FIELDS[self.field]}."
+            case "evicted":
+                whom = "another salt" if self.by_others else "the same salt"
+                return f"{first}it was evicted from memory{when}, for a request with {whom}."
+            case "restarted":
+                return f"{first}it was lost when the engine restarted{when}."
+            case "not written":
+                return f"{first}another request was still computing the same text."
+            case "no state":
+                return f"{first}it was cached, but this model can go on only from there."
+            case "other model":
+                return f"It is cached for {self.model}; each model has keys and values of its own."
+            case "new salt":
+                return "Nothing is cached under this salt yet."
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the API, without empty fields; seconds as milliseconds."""
+        fields = dataclasses.asdict(self)
+        seconds = fields.pop("seconds")
+        ms = {} if seconds is None else {"ms": round(1000 * seconds, 3)}
+        given = {
+            name: each
+            for name, each in fields.items()
+            if each is not None and each is not False and each != ""
+        }
+        return {"reason": self.reason, **given, **ms}
 
 
 @dataclass(frozen=True)
@@ -256,6 +358,7 @@ class GenerationResult:
         grammar: how its grammar was followed: by tables in the compiled loop, or token by token
             where these would be too large or endless; empty without one.
         miss: why it had to compile; None where it did not.
+        prefix_miss: why a row did not reuse more of its prompt; None if nothing could be.
         thought_tokens: of `tokens`, how many are thoughts in front of an answer, with the mark that
             opens them.
     """
@@ -287,6 +390,7 @@ class GenerationResult:
     grammar: GrammarWay = ""
     thought_tokens: int = 0
     miss: Miss | None = None
+    prefix_miss: PrefixMiss | None = None
 
     @property
     def new_tokens(self) -> int:
@@ -374,6 +478,7 @@ class GenerationResult:
             **({} if self.activations == "exact" else {"activations": self.activations}),
             **({"compile_beside_s": self.compile_beside_s} if self.compile_beside_s else {}),
             **({"miss": self.miss.to_json()} if self.miss else {}),
+            **({"cache_miss": self.prefix_miss.to_json()} if self.prefix_miss else {}),
         }
 
 

@@ -13,7 +13,19 @@ from pydantic import BaseModel, Field
 
 from xla_backend.answers.decoder import IncrementalDecoder
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.interface.results import GenerationResult, GrammarWay, TextChunk, Token, TopLogprob
+from xla_backend.interface.results import (
+    GenerationResult,
+    GrammarWay,
+    PrefixCause,
+    TextChunk,
+    Token,
+    TopLogprob,
+)
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
 
 MIN_LOGPROB = -9999.0
 """OpenAI's number for an impossible token; JSON has no infinity."""
@@ -61,13 +73,38 @@ class MissReason(BaseModel):
     changes: list[str]
 
 
+class CacheMiss(BaseModel):
+    """Why no more of a prompt was reused, see `PrefixMiss`; unknown fields are left out.
+
+    `place` is the first token that was not reused, `tokens` how many were read again and `ms` what
+    that took; `message` (counted from 0), `role` and `field` say where the prompt parts from an
+    earlier one, `before`, `sent` and `cached` show both texts there to callers with a `cache_salt`.
+    """
+
+    reason: str
+    cause: PrefixCause
+    place: int
+    tokens: int
+    ms: float | None = Field(default=None, exclude_if=_is_none)
+    message: int | None = Field(default=None, exclude_if=_is_none)
+    role: str = Field(default="", exclude_if=operator.not_)
+    field: str = Field(default="", exclude_if=operator.not_)
+    before: str = Field(default="", exclude_if=operator.not_)
+    sent: str = Field(default="", exclude_if=operator.not_)
+    cached: str = Field(default="", exclude_if=operator.not_)
+    at: float | None = Field(default=None, exclude_if=_is_none)
+    by_others: bool = Field(default=False, exclude_if=operator.not_)
+    model: str = Field(default="", exclude_if=operator.not_)
+
+
 class Timings(BaseModel):
     """Times of a run in milliseconds; the first five and the two rates are llama.cpp's.
 
     `prompt_n` counts the prompt tokens that were computed, `cache_n` those that were reused;
     `prompt_ms` is prefill, which includes the first new token; `predicted_ms` is decode. `ttft_ms`
     counts from the request's arrival. `cache` says where the compiled function came from.
-    `tokens_per_pass` is set with prompt lookup, `grammar` with one, `miss` where it had to compile.
+    `tokens_per_pass` is set with prompt lookup, `grammar` with one, `miss` where it had to compile,
+    `cache_miss` where more of the prompt had been cached.
     """
 
     prompt_n: int
@@ -89,6 +126,7 @@ class Timings(BaseModel):
     tokens_per_pass: float | None = None
     grammar: GrammarWay = ""
     miss: MissReason | None = None
+    cache_miss: CacheMiss | None = Field(default=None, exclude_if=_is_none)
 
 
 class Progress(BaseModel):
@@ -374,7 +412,13 @@ def timings(result: GenerationResult) -> Timings:
         tokens_per_pass=result.tokens_per_pass,
         grammar=result.grammar,
         miss=MissReason.model_validate(result.miss.to_json()) if result.miss else None,
+        **cache_miss(result),
     )
+
+
+def cache_miss(result: GenerationResult) -> dict[str, Any]:
+    """The field that says why no more of a prompt was reused, if there is a reason."""
+    return {"cache_miss": result.prefix_miss.to_json()} if result.prefix_miss else {}
 
 
 def progress(text: str) -> dict[str, Progress]:

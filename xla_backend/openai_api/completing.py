@@ -128,6 +128,7 @@ class Completer:
                     options,
                     exact_key=bool(body.exact_key),
                     cache_salt=salt(host, request, body.cache_salt),
+                    shares_salt=not body.cache_salt,
                     tools=tools,
                     template=template,
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,

@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[object, ...]] = {
     "suffix": _NONE,
     "best_of": (None, 1),
     # vLLM's
-    **dict.fromkeys(("bad_words", "allowed_token_ids", "use_beam_search"), _NONE),
+    "use_beam_search": _NONE,
     **dict.fromkeys(("chat_template", "documents"), _NONE),
     **dict.fromkeys(("prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens"), _NONE),
     "skip_special_tokens": (None, True),
@@ -54,7 +54,6 @@ REFUSED: dict[str, tuple[object, ...]] = {
 }
 """Unsupported fields that would change an answer, with their values that have no effect."""
 _INSTEAD = {
-    "bad_words": "Forbid single tokens by logit_bias, with -100 for each.",
     "repeat_last_n": "repetition_penalty counts the whole text: leave it out.",
 }
 

@@ -168,6 +168,12 @@ class GenerationRequest(OptionFields):
         None, description="of vLLM: one of json, regex, choice and json_object"
     )
     json_schema: dict[str, Any] | None = Field(None, description="of llama.cpp: a JSON schema")
+    bad_words: list[str] | None = Field(
+        None, description="of vLLM: words that the text does not contain, as tokens"
+    )
+    allowed_token_ids: Annotated[list[int], Field(min_length=1)] | None = Field(
+        None, description="of vLLM: the only tokens of the text, also to end it"
+    )
     exact_key: bool | None = Field(
         None, description="of this engine: a larger compiled function may not serve instead"
     )
@@ -238,6 +244,8 @@ class GenerationRequest(OptionFields):
     def needs_tokenizer(self) -> bool:
         """Whether something in it has a meaning only in tokens, see `resolve`."""
         biases = {} if self.logit_bias is None else self.logit_bias
+        if self.bad_words or self.allowed_token_ids:
+            return True
         return isinstance(biases, list) or not all(map(str.isdecimal, biases))
 
     def resolve(self, tokenizer: Tokenizer) -> None:
@@ -256,6 +264,15 @@ class GenerationRequest(OptionFields):
             ids = [token] if is_id else tokenizer.encode(token, special=False)
             found |= dict.fromkeys(map(str, ids), -100.0 if bias is False else bias)
         self.logit_bias = found
+        if self.bad_words or self.allowed_token_ids:
+            name = "bad_words" if self.bad_words else "allowed_token_ids"
+            if self._grammar is not None:
+                sentence = f"{name} and {self._grammar_field} each set a grammar: leave one out."
+                raise NotSupported(name, sentence)
+            texts = [text for word in self.bad_words or () for text in (word, f" {word.lstrip()}")]
+            words = [tokenizer.encode(text, special=False) for text in texts if text.strip()]
+            self._grammar = Grammar.tokens(self.allowed_token_ids, words)
+            self._grammar_field = name
 
     @property
     def times(self) -> int:
@@ -450,6 +467,9 @@ class ChatRequest(GenerationRequest):
                 "This model cannot call tools in an answer that has begun: leave out the tools, or "
                 "the last message.",
             )
+        if self._grammar is not None and self._grammar.kind == "tokens":
+            name = self._grammar_field
+            raise NotSupported(name, f"{name} and tools cannot be combined: leave one of them out.")
         try:
             self._grammar = grammars.of_tools(form, self._tools, self._grammar)
         except InvalidRequest as error:

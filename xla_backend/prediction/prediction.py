@@ -161,8 +161,7 @@ def _of_row(row: RowWork, past: Sequence[RowRun]) -> Estimate:
     that it may reach its limit. If all were cut, the shortest length is unknown.
     """
     further_than = {each: math.log2(row.prompt_tokens / each.prompt_tokens) for each in past}
-    alike = [each for each in past if abs(further_than[each]) <= 1]
-    rows = alike if len(alike) >= FEW else past
+    rows = _alike(past, row.prompt_tokens)
     position_s = [each.prefill_s / each.positions for each in rows]
     token_s = [each.decode_s / (each.new_tokens - 1) for each in rows if each.new_tokens > 1]
     if not token_s and row.max_new_tokens > 1:
@@ -181,6 +180,23 @@ def _of_row(row: RowWork, past: Sequence[RowRun]) -> Estimate:
     margin = MARGIN if len(past) >= FEW else MARGIN_OF_FEW
     beyond = max(0.0, min(further_than.values()))
     return expected_s, low_s / margin, high_s * margin * MARGIN**beyond
+
+
+def _alike(past: Sequence[RowRun], prompt_tokens: int) -> Sequence[RowRun]:
+    """Rows with prompts of similar length; all, if those are few."""
+    alike = [each for each in past if abs(math.log2(prompt_tokens / each.prompt_tokens)) <= 1]
+    return alike if len(alike) >= FEW else past
+
+
+def reading_s(past: Sequence[RowRun], prompt_tokens: int, read: int, less: int) -> float | None:
+    """Seconds that a row takes longer to read some tokens of its prompt than to read fewer.
+
+    None without earlier rows.
+    """
+    if not past:
+        return None
+    position_s = [each.prefill_s / each.positions for each in _alike(past, prompt_tokens)]
+    return (positions(read) - positions(less)) * statistics.median(position_s)
 
 
 def _of_making(

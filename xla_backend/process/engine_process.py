@@ -201,6 +201,7 @@ class EngineProcess:
             on_change=self._mirror_background,
             kv_bytes=self._settings.kv_bytes,
             prefix_store_bytes=self._settings.prefix_store_bytes,
+            prefixes_before=self._settings.prefixes_before,
         )
         if self._settings.preload is not None:
             try:

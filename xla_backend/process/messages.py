@@ -67,7 +67,7 @@ class Settings:
             runs used most; None to compile nothing.
         log_level: log records of this package from this level on are sent to the parent.
         memory_limit: bytes that the process should not exceed; None for no bound.
-        kv_bytes, prefix_store_bytes: see `Backend`.
+        kv_bytes, prefix_store_bytes, prefixes_before: see `Backend`.
     """
 
     registry: Registry
@@ -79,6 +79,7 @@ class Settings:
     memory_limit: int | None = None
     kv_bytes: int = 0
     prefix_store_bytes: int = 0
+    prefixes_before: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from xla_backend.interface import trace
-from xla_backend.interface.results import GenerationResult
+from xla_backend.interface.results import GenerationResult, PrefixMiss
 from xla_backend.interface.timing import Span
 from xla_backend.process.messages import Request
 
@@ -64,10 +64,18 @@ class FinishedRequest:
                 "finish": result.finish,
                 "timing": {name: round(s, 6) for name, s in result.timing.to_dict().items()},
                 "load_s": round(result.load_s, 6),
+                "cache_miss": _without_text(result.prefix_miss),
             }
         elif self.kind == "error":
             entry["error"] = type(self.value).__name__
         return {name: value for name, value in entry.items() if value is not None}
+
+
+def _without_text(miss: PrefixMiss | None) -> dict[str, Any] | None:
+    if miss is None:
+        return None
+    texts = ("before", "sent", "cached")
+    return {name: each for name, each in miss.to_json().items() if name not in texts}
 
 
 class Watchers:

@@ -182,7 +182,7 @@ class Supervisor:
             past = self.engine.snapshot.past
             self._close_children()
             meanwhile()
-            self.engine = self._start(warm_up=None)
+            self.engine = self._start(None, self.engine)
             self.engine.inherit(past)
 
     def close(self, within_s: float = CLOSE_S) -> None:
@@ -251,10 +251,20 @@ class Supervisor:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _start(self, warm_up: GenerationOptions | None, is_announced: bool = True) -> Child:
+    def _start(
+        self,
+        warm_up: GenerationOptions | None,
+        before: Child | None = None,
+        is_announced: bool = True,
+    ) -> Child:
         level = logging.getLogger("xla_backend").getEffectiveLevel()
         return Child(
-            dataclasses.replace(self._settings, warm_up=warm_up, log_level=level),
+            dataclasses.replace(
+                self._settings,
+                warm_up=warm_up,
+                log_level=level,
+                prefixes_before=before.snapshot.prefixes if before else frozenset(),
+            ),
             weakref.ref(self),
             self._on_status if is_announced else None,
             self._patience,
@@ -268,7 +278,7 @@ class Supervisor:
         """Starts the next child beside this one; the caller holds the lock."""
         if not self._closed:
             logger.info("The engine, of %d MB, nears a limit; its successor starts", held // 10**6)
-            self._successor = self._start(self._settings.warm_up, is_announced=False)
+            self._successor = self._start(self._settings.warm_up, self.engine, False)
 
     def _replace(self, child: Child, waiting: list[Call]) -> None:
         """Lets the successor, or a new child, go on for one that has ended."""
@@ -285,7 +295,8 @@ class Supervisor:
 
     def _renew(self) -> None:
         """Replaces the child, which takes no more requests; the caller holds the lock."""
-        old, new = self.engine, self._successor or self._start(self._settings.warm_up)
+        old = self.engine
+        new = self._successor or self._start(self._settings.warm_up, old)
         old.on_status = None
         self.engine, self._successor = new, None
         new.inherit(old.snapshot.past)

@@ -27,6 +27,8 @@ from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
 from xla_backend.model.output import Output
 from xla_backend.model.pool_decoding import MAX_STEPS
 from xla_backend.model.prompt_lookup import Lookup
+from xla_backend.prediction.prefix_misses import Parting
+from xla_backend.prediction.prefixes import common
 from xla_backend.rows.prefix import Node, PrefixTree
 
 _NUMBERS = ("tokens", "lengths", "generated", "grammar")
@@ -49,6 +51,7 @@ class Row:
     reused: int = 0  # how many of them were cached
     is_done: bool = False  # whether the text has ended
     is_restored: bool = False  # whether some reused tokens came from disk
+    parting: Parting | None = None  # why no more of them were; None if nothing was there
     # of a row that is only read: for each of its last tokens, the following tokens whose
     # log-probability is wanted; None if text is to be generated
     targets: tuple[tuple[int, ...], ...] | None = None
@@ -125,6 +128,7 @@ class Pool:
         self._vocabulary_size = vocabulary_size
         self._blocks_of_row = blocks_of_row
         self._eos_token_ids = eos_token_ids
+        self._running: list[Row] = []
         self._batch: tuple[Row, ...] = ()
         self._state: Any = None
         self._options: Any = None
@@ -141,6 +145,7 @@ class Pool:
         path: list[Node] = []
         partial: Node | None = None
         count = 0
+        self.prefixes.evicts_for = row.salt
         if row.salt:
             silent = len(row.token_ids) - row.tail
             path, partial, count = self.prefixes.match(row.salt, row.token_ids[:silent])
@@ -157,6 +162,21 @@ class Pool:
         if not row.generated:
             row.reused = row.in_memory
             row.is_restored = any(node.is_restored for node in used)
+            row.parting = self._part(row)
+        self._running.append(row)
+
+    def _part(self, row: Row) -> Parting | None:
+        """Why no more of a prompt is reused."""
+        ids, last = row.token_ids, len(row.token_ids) - 1
+        if not row.salt or row.targets is not None or row.reused >= last:
+            return None
+        found = self.prefixes.part(row.salt, ids, row.reused)
+        others = (each.token_ids for each in self._running if each.salt == row.salt)
+        longer = (each for each in others if each[: row.reused + 1] == ids[: row.reused + 1])
+        end = min(last, max((common(each, ids) for each in longer), default=0))
+        if end > (found.end if found else row.reused):
+            return Parting("not written", row.reused, end)
+        return found
 
     def _copy(self, row: Row, used: list[Node], count: int) -> None:
         """Copies what other rows have, too, and a new one changes: a state, a block in part.
@@ -276,6 +296,8 @@ class Pool:
 
     def leave(self, row: Row, is_cached: bool = True) -> None:
         """Removes a row; caches its keys and values if `is_cached` and it has a salt."""
+        if row in self._running:  # not if it got no room
+            self._running.remove(row)
         self._keep_state()
         self._batch = ()
         known = row.token_ids[: row.in_memory]
@@ -345,6 +367,7 @@ class Pool:
 
     def _reserve(self, row: Row, positions: int) -> None:
         """Allocates blocks for this many positions of a row."""
+        self.prefixes.evicts_for = row.salt
         needed = min(-(-positions // BLOCK), self._blocks_of_row)
         while len(row.addresses) < needed:
             row.addresses.append(self.memory.take())

@@ -9,19 +9,23 @@ RadixAttention, arXiv:2312.07104).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
+from xla_backend.prediction.prefix_misses import Parting
 from xla_backend.prediction.prefixes import block_name, common, resumable, root_name
+from xla_backend.rows.lost_prefixes import LostPrefixes
 from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]
 MOST_ROOTS = 1000
 """Bound on the salts without cached blocks."""
+BEGINNING = 8 * BLOCK
+"""Tokens of a text that are its beginning."""
 
 
 @dataclass(eq=False)
@@ -44,7 +48,11 @@ class PrefixTree:
     """The cached prefixes of one model, separately for each salt. For one thread."""
 
     def __init__(
-        self, memory: KVMemory, identity: str = "", store: PrefixStore | None = None
+        self,
+        memory: KVMemory,
+        identity: str = "",
+        store: PrefixStore | None = None,
+        before_restart: Collection[str] = (),
     ) -> None:
         """Starts without prefixes in memory.
 
@@ -52,6 +60,7 @@ class PrefixTree:
             memory: makes this tree evict when it has no free blocks.
             identity: of the model and its weights.
             store: saves evicted blocks; None for no disk.
+            before_restart: the names of blocks that an earlier engine had in memory.
         """
         self._memory = memory
         self._identity = identity
@@ -61,7 +70,9 @@ class PrefixTree:
         self._names: set[str] = set()
         self._resumable: set[str] = set()
         self._clock = 0
+        self._lost = LostPrefixes(before_restart)
         self.tokens = 0
+        self.evicts_for = ""  # the salt of the row that needs memory
 
     @property
     def nodes(self) -> int:
@@ -108,6 +119,48 @@ class PrefixTree:
                 used[-1].state_used_at = self._clock
             return path, best if count else None, count
 
+    def beginnings(self, salt: str) -> Iterator[list[int]]:
+        """The first tokens of each cached text of a salt."""
+        root = self._roots.get(salt)
+        for node in root.children.values() if root else ():
+            tokens = [*node.tokens]
+            while node.children and len(tokens) < BEGINNING:
+                node = max(node.children.values(), key=lambda child: child.used_at)
+                tokens += node.tokens
+            yield tokens
+
+    def part(self, salt: str, token_ids: Sequence[int], reused: int) -> Parting | None:
+        """Why no more of a text is reused; None if nothing of this model ever had more.
+
+        Args:
+            salt, token_ids: of the text.
+            reused: how many of its tokens are.
+        """
+        node = self._root(salt)
+        known, last = 0, len(token_ids) - 1  # the last is always read
+        while (
+            child := node.children.get(tuple(token_ids[known : known + BLOCK]))
+        ) is not None and len(child.tokens) == BLOCK:
+            known, node = known + BLOCK, child
+        count, lost = self._lost.find(node.name, token_ids[known:])
+        if lost is not None and (end := min(known + count, last)) > reused:
+            return Parting(lost.cause, reused, end, at=lost.at, by_others=lost.by_others)
+        if node.parent is None and not node.children:
+            return Parting("new salt", 0, 0)
+        rest = token_ids[known : known + BLOCK]
+        alike = [(common(child.tokens, rest), child) for child in node.children.values()]
+        count, best = max(alike, key=lambda pair: (pair[0], pair[1].used_at), default=(0, None))
+        place = min(known + count, last)
+        if place > reused:
+            return Parting("no state", reused, place)
+        if best is None or (count == len(best.tokens) and not best.children):
+            return None  # it goes on where an earlier one ended
+        cached = [*best.tokens[count:]]
+        while best.children:
+            best = max(best.children.values(), key=lambda child: child.used_at)
+            cached += best.tokens
+        return Parting("differs", place, place, tuple(cached))
+
     def insert(
         self,
         salt: str,
@@ -144,6 +197,7 @@ class PrefixTree:
                 self._replace_shorter(node, tokens)
                 node.children[tokens] = child
                 self._names.add(child.name)
+                self._lost.discard(child.name)
                 self.tokens += len(tokens)
             path.append(child)
             node = child
@@ -173,6 +227,11 @@ class PrefixTree:
             if oldest.children or oldest.users:
                 self._remove_state(oldest)
             else:
+                root = oldest
+                while root.parent is not None:
+                    root = root.parent
+                by_others = root.name != root_name(self._identity, self.evicts_for)
+                self._lost.add(oldest.name, by_others)
                 self._remove(oldest)
 
     def unused(self) -> int:
@@ -238,6 +297,7 @@ class PrefixTree:
         node = Node(held, address, parent, name, is_restored=True)
         parent.children[held] = node
         self._names.add(name)
+        self._lost.discard(name)
         self.tokens += len(held)
         if len(block) > size:
             node.users += 1

@@ -9,9 +9,9 @@ import gradio as gr
 import htpy as h
 
 from playground.context.page_context import PageContext
+from playground.tabs.code.request_code import SHORTEST, CodeRequest, curl_code, openai_code
+from playground.tabs.code.view_code import address
 from playground.tabs.generate.examples import examples_for
-from playground.tabs.generate.request_code import SHORTEST, CodeRequest, curl_code, openai_code
-from playground.tabs.generate.view_code import address
 from playground.ui import components as ui
 from playground.ui.markup import copied_code, rendered
 from playground.ui.tables import sheet

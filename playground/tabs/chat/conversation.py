@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
 
 from playground.context import json_values as kinds
+from playground.tabs.generate import in_words
 from playground.ui.markup import clean
 from xla_backend import CacheOutcome, GenerationOptions, GenerationResult, Message
 from xla_backend.interface.results import Finish
@@ -42,6 +43,9 @@ class Figures:
     waited_s: kinds.Date  # of TTFT, waiting for others
     # to how many bits weights were rounded; None if they were not
     rounded_bits: kinds.Positive | None = None
+    read_again: kinds.Text = ""  # why a part of the prompt was read again
+    latency: kinds.Text = ""  # in a sentence to quote
+    about: kinds.Text = ""  # model, machine and date of the sentence
 
     @classmethod
     def of(cls, result: GenerationResult, reuses: bool, left_out: int) -> Figures:
@@ -49,6 +53,9 @@ class Figures:
             "reuses": reuses,
             "left_out": left_out,
             "waited_s": result.ttft_queue_s,
+            "read_again": in_words.read_again(result.prefix_miss),
+            "latency": in_words.latency(result),
+            "about": in_words.about(result, time.time()),
         }
         same = [each.name for each in fields(cls) if each.name not in own]
         return cls(**own, **{name: getattr(result, name) for name in same})

@@ -11,6 +11,7 @@ from typing import Any
 import htpy as h
 
 from playground.tabs.chat.conversation import Conversation, Figures, Turn
+from playground.tabs.generate.in_words import quote
 from playground.ui import quantities
 from playground.ui.charts import legend, part
 from playground.ui.markup import answer, caret, nothing, remarks, rendered
@@ -241,7 +242,18 @@ def _answer(turn: Turn) -> h.Node:
     if turn.figures is None:
         buttons.append(h.button(".chat-retry", type="button")["Retry"])
         return _text(turn.answer), h.p(".chat-line.interrupted")["Interrupted", edited, buttons]
-    return _text(turn.answer), h.p(".chat-line")[line(turn.figures), edited, buttons]
+    figures = turn.figures
+    return (
+        _text(turn.answer),
+        h.p(".chat-line")[line(figures), edited, buttons],
+        figures.read_again and h.p(".chat-line.read-again")[figures.read_again],
+        figures.latency
+        and h.details(".chat-quote")[
+            h.summary["Quote its latency"],
+            h.p[figures.latency],
+            quote(figures.latency, figures.about, figures.cache),
+        ],
+    )
 
 
 def _has_waited(figures: Figures) -> bool:

@@ -31,8 +31,6 @@ from xla_backend.baselines.overlay import BaselineMissing, InstallProgress
 from xla_backend.interface.request_queue import RESERVATION
 from xla_backend.interface.timing import Spread, spread
 
-MAX_VARIANTS = 4
-
 
 class ComparisonRun(MeasuringRun):
     """One comparison of one visitor; for the visitor's other measurements it is another kind."""
@@ -123,10 +121,9 @@ def baselines_run(
 class Variant:
     """One side of a comparison of this engine with itself."""
 
-    label: str
     model: str
     options: GenerationOptions
-    prompt: Prompt | None = None  # its own; None for that of the run
+    prompt: Prompt
     is_pooled: bool = False  # whether a row of the pool serves it, and not its exact key
 
 
@@ -136,7 +133,6 @@ class VariantRow:
 
     variant: Variant
     most_calls: int = CACHED_CALLS  # how many later calls there shall be
-    text: str = ""  # the text so far
     # the call that found or compiled the function; None until it ends
     first: GenerationResult | None = None
     later: list[GenerationResult] = field(default_factory=list)  # the calls after it
@@ -159,17 +155,8 @@ class VariantRow:
     @property
     def ttft_s(self) -> float | None:
         """The median time to the first token of the later calls; None if one has no token."""
-        return _median([result.ttft_s for result in self.later])
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """The median decode speed of the later calls; None if one has less than two tokens."""
-        return _median([result.tokens_per_second for result in self.later])
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = spread([value for value in values if value is not None])
-    return known.median_s if known is not None and known.n == len(values) else None
+        known = spread([result.ttft_s for result in self.later if result.ttft_s is not None])
+        return known.median_s if known is not None and known.n == len(self.later) else None
 
 
 class VariantsRun(ComparisonRun):
@@ -181,11 +168,8 @@ class VariantsRun(ComparisonRun):
         turn: which turn of the later calls is under way, from 1 on; 0 before.
     """
 
-    def __init__(
-        self, prompt: str, variants: Sequence[Variant], most_calls: int = CACHED_CALLS
-    ) -> None:
+    def __init__(self, variants: Sequence[Variant], most_calls: int = CACHED_CALLS) -> None:
         super().__init__()
-        self.prompt = prompt
         self.most_calls = most_calls
         self.rows = [VariantRow(variant, most_calls) for variant in variants]
         self.current: int | None = None
@@ -228,7 +212,7 @@ class VariantsRun(ComparisonRun):
         RESERVATION.set(getattr(self.held, "entry", None))
         stream = backend.stream(
             variant.model,
-            self.prompt if variant.prompt is None else variant.prompt,
+            variant.prompt,
             variant.options,
             exact_key=not variant.is_pooled,
             cache_salt=secrets.token_hex(8) if variant.is_pooled else "",
@@ -236,19 +220,13 @@ class VariantsRun(ComparisonRun):
         self._stream = stream
         if self.stopped:
             stream.stop()
-        text = ""
-        last = 0.0
-        for chunk in stream:
-            text += chunk
-            if row.first is None and time.perf_counter() - last > 0.1:
-                last = time.perf_counter()
-                row.text = text
-                yield
+        for _ in stream:
+            yield
         result = stream.result
         if result is None or result.finish == "stopped":
-            row.text = row.text or text
-        elif row.first is None:
-            row.first, row.text = result, result.text
+            return
+        if row.first is None:
+            row.first = result
             yield
         else:
             row.later.append(result)

@@ -25,7 +25,14 @@ _HEADINGS = ("Prompt", "Its bucket", "First token, whole", "One shape", "First t
 def shapes_report(
     rows: Sequence[VariantRow], current: int | None = None, remark: str = "", is_over: bool = False
 ) -> h.Node:
-    """The lengths, a line each; arguments as for `variants_report`."""
+    """The lengths, a line each.
+
+    Args:
+        rows: the bucket and the row of the pool of each length in turn.
+        current: the row whose first call is under way.
+        remark: what to say about the whole.
+        is_over: whether nothing more is measured: only then the results are told.
+    """
     buckets, pool = rows[::2], rows[1::2]
     lines = [
         (

@@ -6,7 +6,7 @@ the modules that write HTML and in the style sheet) nor how anything is measured
 
 import contextlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Final
 
 import gradio as gr
@@ -18,11 +18,11 @@ from playground.context.run_events import RunEvents
 from playground.context.runs import Ending
 from playground.tabs.compare import choice as compare_choice
 from playground.tabs.compare.baselines_report import all_values, baselines_report
-from playground.tabs.compare.choice import MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
+from playground.tabs.compare.choice import SHAPE_CALLS, SHAPES, WAYS
+from playground.tabs.compare.difference import headline
 from playground.tabs.compare.durations import Durations, ModelSize, at_most
 from playground.tabs.compare.runs import BaselinesRun, ComparisonRun, VariantsRun, baselines_run
 from playground.tabs.compare.shapes_report import shapes_report
-from playground.tabs.compare.variants_report import variants_report
 from playground.tabs.generate.examples import EXAMPLES
 from playground.ui import components as ui
 from playground.ui.markup import remarks
@@ -43,14 +43,14 @@ _DOWNLOAD = f"{round(overlay.DOWNLOAD_BYTES / 1e6)} MB to download, about {overl
 _BRING_INTO_SIGHT = """async () => {
   const begun = () => document.querySelector("#compare").disabled;
   for (let i = 0; i < 40 && !begun(); i++) await new Promise((done) => setTimeout(done, 50));
-  const shown = [...document.querySelectorAll("#ways, #variants")].find((e) => e.offsetHeight);
-  const first = shown.querySelector(".baseline, .variant").getBoundingClientRect();
+  const shown = [...document.querySelectorAll("#ways, #lengths")].find((e) => e.offsetHeight);
+  const first = shown.querySelector(".baseline, .claim").getBoundingClientRect();
   const header = document.querySelector("#top").getBoundingClientRect();
   const isSeen = shown.getBoundingClientRect().top > header.bottom && first.bottom < innerHeight;
   if (begun() && !isSeen) shown.scrollIntoView();
 }"""
 _FIRST_WAYS = "Press Compare: Transformers and this engine, measured live on this machine."
-_FIRST_VARIANTS = "Press Compare: the same prompt, side by side."
+_FIRST_LENGTHS = "Press Compare: ten prompts of different lengths, padded and not."
 
 
 class CompareTab:
@@ -68,9 +68,7 @@ class CompareTab:
                 self.ways = ui.html(baselines_report(remark=_FIRST_WAYS), "ways")
                 # Separate from the ways, because each of their updates would fold it up again.
                 self.values = ui.html(all_values(), "values")
-                self.variants = ui.html(
-                    variants_report(remark=_FIRST_VARIANTS), "variants", visible=_HIDDEN
-                )
+                self.lengths = ui.html(headline("", _FIRST_LENGTHS), "lengths", visible=_HIDDEN)
         self._connect()
 
     def _build_choice(self) -> None:
@@ -78,27 +76,16 @@ class CompareTab:
         ui.heading(
             "Compare",
             [
-                "One prompt, several methods, one after the other, several times each. Two at "
-                "once, as text or JSON: ",
-                h.a(href="?tab=side_by_side")["Side by side"],
-                ".",
+                "One prompt, several methods, one after the other, several times each. Models and "
+                "options beside each other: ",
+                h.a(href="?tab=playground")["+\N{NO-BREAK SPACE}compare"],
+                " in the Playground.",
             ],
         )
         self.kind = gr.Radio(
             compare_choice.KINDS, value=WAYS, label="What to compare", elem_id="compare_kind"
         )
         self.model = ui.model_dropdown(models, "compare_model")
-        self.models = gr.Dropdown(
-            [(str(label), str(name)) for label, name in self.model.choices],
-            value=[model.name for model in models[:2]],
-            multiselect=True,
-            max_choices=4,
-            label="Models",
-            info="Two to four.",
-            elem_id="compare_models",
-            elem_classes="model-choice",
-            visible=_HIDDEN,
-        )
         self.prompt = gr.Textbox(
             value=EXAMPLES[0].prompt, label="Prompt", lines=2, max_lines=6, elem_id="compare_prompt"
         )
@@ -111,21 +98,6 @@ class CompareTab:
         self.cached_calls = ui.slider(
             CACHED_CALLS, MAX_CACHED_CALLS, CACHED_CALLS, "Later calls", "compare_calls", info
         )
-        sets = [*compare_choice.OPTION_SETS.values()]
-        self.examples = ui.name_buttons(
-            [*compare_choice.OPTION_SETS], "Examples", "compare_option_examples"
-        )
-        self.examples.visible = _HIDDEN
-        self.option_sets = gr.Textbox(
-            value=sets[0],
-            label="Option sets",
-            info="One per line, two to four; names as in Hugging Face’s GenerationConfig.",
-            lines=4,
-            max_lines=6,
-            visible=_HIDDEN,
-            elem_id="compare_options",
-        )
-        self.examples.click(sets.__getitem__, self.examples, self.option_sets, **ui.QUIET)
         self.install = gr.Checkbox(
             label="First install what Transformers needs",
             value=True,
@@ -141,8 +113,7 @@ class CompareTab:
 
     @property
     def _choice(self) -> list[ui.Field]:
-        own: list[ui.Field] = [self.models, self.prompt, self.option_sets, self.install]
-        return [*self._estimated, *own]
+        return [*self._estimated, self.prompt, self.install]
 
     @property
     def _estimated(self) -> list[ui.Field]:
@@ -163,7 +134,7 @@ class CompareTab:
             self.notice,
             {self.compare: "Comparing"},
             self.cancel,
-            shows=[self.ways, self.variants, self.notice],
+            shows=[self.ways, self.lengths, self.notice],
             shown=self._run_shown,
             ends=[self.values],
             ended=self._run_ended,
@@ -177,14 +148,8 @@ class CompareTab:
     @property
     def _kinds_of(self) -> dict[gr.components.Component, tuple[str, ...]]:
         """The kinds of comparison that have these parts."""
-        variants = (MODELS, OPTIONS, SHAPES)
-        return {
-            self.model: (WAYS, OPTIONS, SHAPES),
-            self.models: (MODELS,),
-            **dict.fromkeys((self.option_sets, self.examples), (OPTIONS,)),
-            self.variants: variants,
-            **dict.fromkeys((self.num_beams, self.cached_calls, self.ways, self.values), (WAYS,)),
-        }
+        of_ways = (self.num_beams, self.cached_calls, self.ways, self.values)
+        return {self.lengths: (SHAPES,), **dict.fromkeys(of_ways, (WAYS,))}
 
     def _show_kind(self, kind: str) -> ui.Updates:
         return {
@@ -194,17 +159,10 @@ class CompareTab:
 
     def _estimate(self, values: dict[Any, Any]) -> tuple[str, Any]:
         """How long it will take, and whether the overlay can be installed first."""
-        kind = values[self.kind]
-        if kind == SHAPES:
+        if values[self.kind] == SHAPES:
             sentence = (
                 "The prompt is repeated to ten lengths. A bucket is compiled when a length first "
                 "falls into it; one shape serves all lengths."
-            )
-            return str(remarks(sentence)), gr.update(visible=_HIDDEN)
-        if kind != WAYS:
-            sentence = (
-                "Each takes as long as its first call: seconds if it must be compiled, "
-                "milliseconds if it already is."
             )
             return str(remarks(sentence)), gr.update(visible=_HIDDEN)
         request = (values[self.max_new_tokens], values[self.num_beams], values[self.cached_calls])
@@ -274,17 +232,7 @@ class CompareTab:
             )
             calls, install = choice[self.cached_calls], choice[self.install]
             return baselines_run(self._page, model, prompt, options, calls, install), {}
-        if kind == MODELS:
-            variants = compare_choice.of_models(choice[self.models], max_new_tokens)
-        elif kind == SHAPES:
-            return self._shapes_run(model, prompt, max_new_tokens), {}
-        else:
-            variants = compare_choice.of_option_sets(
-                model, choice[self.option_sets], max_new_tokens
-            )
-        for variant in variants:
-            check_answerable(self._page, variant.model, prompt, variant.options)
-        return VariantsRun(prompt, variants), {}
+        return self._shapes_run(model, prompt, max_new_tokens), {}
 
     def _shapes_run(self, model: str, prompt: str, max_new_tokens: int) -> VariantsRun:
         """Ten lengths through buckets and through the pool.
@@ -306,7 +254,7 @@ class CompareTab:
             max_new_tokens,
             context_length=found.requested_key.padded_length,
         )
-        return VariantsRun(prompt, variants, SHAPE_CALLS)
+        return VariantsRun(variants, SHAPE_CALLS)
 
     def _run_shown(self, run: ComparisonRun) -> ui.Updates:
         if run.taken_at is None:
@@ -330,7 +278,7 @@ class CompareTab:
                 remark = f"First call {run.current + 1} of {len(rows)}, one after the other."
             elif run.turn:
                 remark = f"Later calls, round {run.turn} of {run.most_calls}."
-            return {self.variants: _report(run)(rows, run.current, remark)}
+            return {self.lengths: shapes_report(rows, run.current, remark)}
         assert isinstance(run, BaselinesRun)
         ways = run.comparison.baselines
         remark = "Waiting until the engine is idle, so that nothing disturbs the comparison."
@@ -350,16 +298,10 @@ class CompareTab:
     def _shown_at_end(self, run: ComparisonRun, cancelled: bool) -> ui.Updates:
         remark = "Cancelled. What was measured stays." if cancelled else ""
         if isinstance(run, VariantsRun):
-            return {self.variants: _report(run)(run.rows, None, remark, is_over=True)}
+            return {self.lengths: shapes_report(run.rows, None, remark, is_over=True)}
         assert isinstance(run, BaselinesRun)
         remark = remark or "Measured just now on this machine."
         return {
             self.ways: baselines_report(run.comparison, None, remark),
             self.values: all_values(run.comparison.results),
         }
-
-
-def _report(run: VariantsRun) -> Callable[..., str]:
-    """How a comparison of this engine with itself is shown."""
-    is_of_shapes = any(row.variant.is_pooled for row in run.rows)
-    return shapes_report if is_of_shapes else variants_report

@@ -1,4 +1,4 @@
-"""What an answer's latency was, in a sentence that a person can quote: copied, or as a picture.
+"""What an answer's latency was, in sentences that a person can quote: copied, or as a picture.
 
 Knows how the figures read together. The page's script copies the sentence and draws the picture.
 """
@@ -7,8 +7,11 @@ from datetime import UTC, datetime
 
 import htpy as h
 
-from playground.ui.quantities import rate, seconds
+from playground.context import machine
+from playground.ui.quantities import count, rate, seconds
+from playground.ui.wording import model_name
 from xla_backend import CacheOutcome, GenerationResult
+from xla_backend.interface.results import PrefixMiss
 
 _MADE = {
     CacheOutcome.MISS: "of this was tracing and compiling, once",
@@ -35,17 +38,25 @@ def latency(result: GenerationResult) -> str:
     return f"{first}; {once} this shape took {seconds(result.first_call.once_s)}{when}."
 
 
-def quote(result: GenerationResult, about: str) -> h.Node:
-    """Buttons that copy the sentence, copy it as Markdown, and save it as a picture.
+def read_again(miss: PrefixMiss | None) -> str:
+    """Why a part of a prompt was read again, and what that cost; empty where nothing was."""
+    if miss is None or not miss.tokens:
+        return ""
+    took = f", about {seconds(miss.seconds)}" if miss.seconds else ""
+    return f"{count(miss.tokens, 'token')} read again{took}. {miss.reason}"
 
-    Args:
-        about: what was measured: model, machine and date, on one line.
-    """
-    if not (sentence := latency(result)):
+
+def about(result: GenerationResult, ended_s: float) -> str:
+    """What was measured: model, machine and date, on one line."""
+    at = datetime.fromtimestamp(ended_s, UTC)
+    return f"{model_name(result.model)} on {machine.summary()}, {at:%Y-%m-%d}"
+
+
+def quote(sentence: str, about: str, outcome: CacheOutcome) -> h.Node:
+    """Buttons that copy the sentence, copy it as Markdown, and save it as a picture."""
+    if not sentence:
         return None
-    return h.span(
-        ".quote", data_sentence=sentence, data_about=about, data_outcome=result.cache.value
-    )[
+    return h.span(".quote", data_sentence=sentence, data_about=about, data_outcome=outcome.value)[
         [
             h.button(".file", data_quote=kind, type="button", title=hint)[label]
             for kind, label, hint in (

@@ -4,14 +4,16 @@ Knows the components and the page's load event. Must not know what a link looks 
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
 
-from playground.context.draft import CHAT, SIDES, Draft, read
+from playground.context.draft import CHAT, Draft, by_column, read
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
+from playground.tabs.generate.columns import OWN, SHARED, Columns, columns_in
 from playground.tabs.generate.examples import examples_for
 from playground.ui.components import PRESS, QUIET, Updates, html, notice
 from playground.ui.wording import Wording, wording_of
@@ -24,6 +26,7 @@ class LinkedRequest:
     Attributes:
         model: the model that a link has just chosen, whose own examples must not replace what the
             link says; None otherwise.
+        columns: all columns, see `Columns.to_json`.
     """
 
     def __init__(self, page: PageContext) -> None:
@@ -34,6 +37,7 @@ class LinkedRequest:
         self._before = gr.Textbox(visible=False)
         self._is_reload = gr.Checkbox(visible=False)
         self._cut = gr.Textbox(visible=False)
+        self.columns = gr.Textbox(visible=False)
 
     def connect(
         self,
@@ -51,7 +55,7 @@ class LinkedRequest:
         self._page.load(
             self._restore,
             [self._before, self._is_reload, self._cut],
-            [self.notice, self._run, *fields.outputs, *result],
+            [self.notice, self._run, self.columns, *fields.outputs, *result],
             js="() => requestBefore()",
             **QUIET,
         ).then(None, self._run, None, js=PRESS, **QUIET)
@@ -73,25 +77,47 @@ class LinkedRequest:
         options = self._page.limits.within(example.options)
         return self._fields.filled_in(Draft(settings, draft.options), options)
 
+    def column(self, settings: dict[str, Any]) -> Updates:
+        """Updates that set a column's own settings."""
+        updates = self.whole(self.read(settings))
+        for name in SHARED:
+            del updates[self._fields.settings[name]]
+        return updates
+
+    def own(self, values: Mapping[Any, Any]) -> dict[str, Any]:
+        """The own settings of a column from the values of the fields."""
+        fields = self._fields
+        own = {name: field for name, field in fields.settings.items() if name in OWN}
+        holds = values[fields.controls.hold]
+        return {n: values[f] for n, f in own.items() if f in values and (holds or n != "seed")}
+
     def _restore(self, before: str, is_reload: bool, cut: str, request: gr.Request) -> Updates:
         query = {name: str(text) for name, text in dict(request.query_params).items()}
-        link = self.read({} if query.get("tab") in (CHAT, SIDES) else query)
-        written = self._written(before)
-        is_empty = link.is_empty and not link.problems
+        first, *others = by_column({} if query.get("tab") == CHAT else query)
+        link, drafts = self.read(first), map(self.read, others)
+        link = replace(link, problems=sum((each.problems for each in drafts), link.problems))
+        written, columns = self._written(before)
+        is_empty = link.is_empty and not link.problems and not others
         if "model" in written.settings and (is_reload or is_empty):
-            updates = {self.notice: "", self._run: False, **self.whole(written)}
+            updates: Updates = {self.notice: "", self._run: False, self.columns: columns}
+            updates.update(self.whole(written))
             return {**updates, **(self._cut_short(updates, cut) if cut else {})}
         problem = link.problem("link")
         updates = {self.notice: notice(problem), self._run: link.run and not problem}
-        return updates if link.is_empty else {**updates, **self.whole(link)}
+        if others:
+            own = tuple(self.own(self.column(each)) for each in (first, *others))
+            updates[self.columns] = Columns(own).to_json()
+        return updates if link.is_empty and not others else {**updates, **self.whole(link)}
 
-    def _written(self, before: str) -> Draft:
-        """What was written in the fields, as far as it can be read: a browser may bring anything,
-        and a visitor may have left a number half typed."""
+    def _written(self, before: str) -> tuple[Draft, str]:
+        """What was written in the fields, as far as it can be read, and the columns: a browser may
+        bring anything, and a visitor may have left a number half typed."""
         try:
-            return self.read(json.loads(before))
-        except (ValueError, TypeError, RecursionError):
-            return Draft()
+            values = json.loads(before)
+            columns = columns_in(values.pop("columns", ""))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return Draft(), ""
+        return self.read(values), columns.to_json() if columns.are_compared else ""
 
     def _cut_short(self, updates: Updates, text: str) -> Updates:
         prompt = self._fields.prompt(updates)

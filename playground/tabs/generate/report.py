@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 
 import htpy as h
 
-from playground.context import machine
 from playground.context.runs import Shown
-from playground.tabs.generate.in_words import quote
+from playground.tabs.generate.in_words import about, latency, quote, read_again
 from playground.ui import quantities, report_parts
 from playground.ui.markup import answer, caret, quoted, remarks, rendered
 from playground.ui.option_controls import LABELS, relevant
@@ -72,45 +71,12 @@ def interrupted() -> h.Node:
 
 
 @rendered
-def empty_story(wording: Wording = CONTINUING) -> h.Node:
+def empty_story() -> h.Node:
     """The box before the first run."""
-    sentence = f"The {wording.output} appears here, word by word."
+    sentence = h.span(".story-prompt")["The text appears here, word by word."]
     return h.div(".story", role="region", aria_label="Generated text")[
-        h.div(".story-text")[
-            h.span(".story-prompt")[sentence, "\nEarlier ones: "],
-            h.a(href="?tab=runs")["Your runs"],
-        ]
+        h.div(".story-text")[sentence]
     ]
-
-
-@rendered
-def empty_report(wording: Wording = CONTINUING) -> h.Node:
-    """The report before the first run: an outline of what a run will show, without numbers."""
-    example = _in_order(wording, ("padding", 11, "padding"), ("prompt", 5, wording.input))
-    cells = [*example, ("room", 16, "room for new tokens")]
-    return report_parts.frame(
-        None,
-        "Press Show what XLA does: the first call of a shape compiles, every later one only runs.",
-        h.div(".explain")[
-            h.p[
-                "XLA compiles a function for one exact ",
-                h.strong["shape"],
-                f": this many {wording.input} tokens, this many beams, this many new tokens. The "
-                "first time a shape is used, XLA must compile it. Afterwards it is in memory.",
-            ],
-            report_parts.drawing(),
-            h.p[
-                f"{wording.inputs.capitalize()} are ",
-                h.strong["padded"],
-                f" to a few fixed lengths, so that different {wording.inputs} share one compiled "
-                f"function. Padding never changes the {wording.output}.",
-            ],
-            h.div(".slots", aria_hidden="true")[report_parts.cells(cells)],
-            h.ul(".legend", aria_hidden="true")[
-                (h.li[h.i(f".slot.slot-{name}"), h.span[label]] for name, _, label in cells)
-            ],
-        ],
-    )
 
 
 @rendered
@@ -160,7 +126,8 @@ def report(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
         report_parts.against_first_call(result),
         report_parts.phases(result, PHASE_NAMES, hints),
         h.p(".files")[
-            trace_link([TracedRequest(result, shown.spans)]), quote(result, _about(shown))
+            trace_link([TracedRequest(result, shown.spans)]),
+            quote(latency(result), about(result, shown.ended_s), result.cache),
         ],
         _result_slots(result, wording),
         report_parts.waited(
@@ -215,11 +182,6 @@ def _shape_caption(key: CacheKey, wording: Wording) -> str:
     )
 
 
-def _about(shown: Shown) -> str:
-    at = datetime.fromtimestamp(shown.ended_s, UTC)
-    return f"{model_name(shown.result.model)} on {machine.summary()}, {at:%Y-%m-%d}"
-
-
 def _remarks(shown: Shown) -> h.Node:
     """Footnotes: what ran beside it, and what the total leaves out."""
     result = shown.result
@@ -230,5 +192,6 @@ def _remarks(shown: Shown) -> h.Node:
         shared_with = f" It ran side by side with {others}, which share the processor."
     rounded = report_parts.rounded(result)
     why = result.miss.sentence("would have been") if result.miss and result.miss.nearest else ""
-    text = f"{why}{shared_with}{rounded}{beyond}".strip()
+    again = f" {read_again(result.prefix_miss)}"
+    text = f"{why}{again}{shared_with}{rounded}{beyond}".strip()
     return text and remarks(text)

@@ -1,14 +1,16 @@
-"""The Playground tab: one prompt in, one text out, and what it cost.
+"""The Playground: what the page is for, one prompt in, one text out, and what it cost.
 
 Knows the components and what each event does to them. Must not know how anything looks (that is in
 the modules that write HTML and in the style sheet) nor how text is generated.
 """
 
 import contextlib
+import secrets
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gradio as gr
-import htpy as h
 
 from playground.context.draft import TEXT, YES_NO
 from playground.context.page_context import PageContext
@@ -16,15 +18,17 @@ from playground.context.request_fields import RequestFields
 from playground.context.run_events import RunEvents
 from playground.context.runs import Ending, Shown, TextRun, page_mode
 from playground.history import records
+from playground.tabs.code.view_code import ViewCode
 from playground.tabs.generate import report
 from playground.tabs.generate.answer_as import AnswerAs
 from playground.tabs.generate.answers import decisions_view, form_view
+from playground.tabs.generate.columns import ColumnRuns, Columns, columns_in, runs_of
+from playground.tabs.generate.columns_report import BAR_SCRIPT, answers, bar
 from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
 from playground.tabs.generate.linked_request import LinkedRequest
 from playground.tabs.generate.preset_buttons import PresetButtons
 from playground.tabs.generate.prompt_fields import PromptFields
 from playground.tabs.generate.token_view import empty_token_view, token_view
-from playground.tabs.generate.view_code import ViewCode
 from playground.ui import components as ui
 from playground.ui.option_controls import IN_SIGHT, NAMES, OptionControls, labelled, with_seed
 from playground.ui.prediction_line import (
@@ -32,9 +36,9 @@ from playground.ui.prediction_line import (
     no_prediction_line,
     prediction_line,
 )
-from playground.ui.tables import cached_functions_table
 from playground.ui.theme import ASSETS
 from playground.ui.wording import Wording, wording_of
+from playground.walkthrough.introduction import introduction, meanings
 from playground.walkthrough.panel import WalkthroughPanel
 from xla_backend import BackendError, GenerationOptions, ModelUnavailable, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
@@ -55,6 +59,7 @@ class PlaygroundTab:
         self.walkthrough = WalkthroughPanel(page)
         models = page.models()
         self._first = models[0] if models else None
+        ui.html(introduction(), "introduction")
         with gr.Row(elem_classes="columns playground-columns"):
             with gr.Column(elem_classes="card area-request"):
                 self._build_request()
@@ -76,12 +81,7 @@ class PlaygroundTab:
         with gr.Column(elem_classes="card"):
             self.view_code = ViewCode(page)
         with gr.Column(elem_classes="card"):
-            ui.heading(
-                "Compiled functions",
-                "What the engine holds in memory, for everybody who uses this page.",
-            )
-            self.entries = ui.html("", "entries")  # filled in sight
-            self.entries_sent = gr.State(None)
+            ui.html(meanings(), "meanings")
         self.fields = RequestFields(
             page,
             {
@@ -107,18 +107,22 @@ class PlaygroundTab:
             {*self.fields.inputs}, self.fields.request, self.stop, self.notice, self.generate
         )
         self.link.connect(
-            self.fields, self.generate, self._interrupted, [self.story, self.origin, self.retry]
+            self.fields,
+            self.generate,
+            self._interrupted,
+            [self.story, self.origin, self.retry, self.walkthrough.panel],
         )
         self.answer.connect(self.controls)
         self.controls.connect()
         self._connect_request()
-        self.view_code.connect(self.fields)
+        self.view_code.connect(self.fields, self.link.columns)
+        self._connect_columns()
         self._connect_run()
-        self._connect_entries()
 
     def _build_request(self) -> None:
         examples = examples_for(self._first)
         self.link = LinkedRequest(self._page)
+        self.bar = ui.html(bar(Columns()), "columns_bar", js_on_load=BAR_SCRIPT)
         self.model = ui.model_dropdown(self._page.models(), "model", is_described=True)
         self.followed = gr.State(self._first.name if self._first else None)
         self.prompt = PromptFields(self._first, examples[0].prompt)
@@ -133,8 +137,9 @@ class PlaygroundTab:
         )
 
     def _build_result(self) -> None:
-        wording = wording_of(self._first)
         self.walkthrough.build_panel()
+        script = (ASSETS / "tokens.js").read_text(encoding="utf-8")
+        self.compared = ui.html("", "compared", js_on_load=script)
         # The style sheet shows one of the two.
         self.view = gr.Radio(
             ["Text", TOKENS],
@@ -145,65 +150,88 @@ class PlaygroundTab:
             interactive=True,  # Gradio makes a component that is no event's input read-only.
             elem_id="result_view",
         )
-        self.story = ui.html(report.empty_story(wording), "story")
-        script = (ASSETS / "tokens.js").read_text(encoding="utf-8")
-        self.tokens = ui.html(empty_token_view(wording), "tokens", js_on_load=script)
+        self.story = ui.html(report.empty_story(), "story")
+        self.tokens = ui.html(empty_token_view(), "tokens", js_on_load=script)
         with gr.Row(elem_classes="origin-row"):
             self.origin = ui.html("", "origin")
             self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
             self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
             self.retry = ui.small_button("Retry", "retry_text", visible=False)
-        self.report = ui.html(report.empty_report(wording), "report")
+        self.report = ui.html("", "report")
         self.shown = gr.State(None)
 
     def _connect_request(self) -> None:
         form, fields = self.view_code.form, self.fields
-        changes = [field.change for field in fields.inputs]
-        inputs = sorted(
-            [self.followed, fields.linked_model, form, *fields.inputs], key=lambda each: each._id
-        )
-        places = [
-            inputs.index(field) for field in (fields.controls.hold, *fields.settings.values())
-        ]
+        changes = [field.change for field in (*fields.inputs, self.link.columns)]
+        inputs = [self.followed, fields.linked_model, form, self.link.columns, *fields.inputs]
+        order = sorted(inputs, key=lambda each: each._id)
+        known = (self.link.columns, fields.controls.hold, *fields.settings.values())
+        places = [order.index(each) for each in known]
         ui.await_prediction(self.prediction, self.model)
         self._of_examples = [self.prompt.text, *self.controls.inputs]
-        results = [self.story, self.tokens, self.report]
-        self.suggestion = ui.suggestion_for(self._of_examples, results)
+        self.suggestion = ui.suggestion_for(self._of_examples)
         ui.empty_on_change(self.notice, changes)
         self.examples.click(self._fill_in, [self.examples, self.model], fields.inputs, **ui.QUIET)
         # All that follows a change is one answer: those of two models chosen one after the other
         # would else come in any order.
         gr.on(
-            [self._page.in_sight["playground"].click, self.entries.change, form.change, *changes],
+            [self._page.in_sight["playground"].click, form.change, *changes],
             self._follow_request,
             {*inputs},
             [
-                *(self.prediction, self.view_code.code, self.followed, fields.linked_model),
-                *(self.model, self.prompt.text, self.prompt.of_instruct, self.examples),
-                self.suggestion,
+                *(self.bar, self.prediction, self.view_code.code, self.followed),
+                *(self.link.model, self.model, self.prompt.text, self.prompt.of_instruct),
+                *(self.examples, self.suggestion),
             ],
             js=f"(...values) => keepRequest(values, {places})",
             **ui.LATEST,
         )
 
+    def _connect_columns(self) -> None:
+        self.bar.select(
+            self._change_columns,
+            {self.link.columns, *self.fields.inputs},
+            [self.link.columns, *self.fields.outputs],
+            **ui.QUIET,
+        )
+
+    def _columns(self, values: Mapping[Any, Any]) -> Columns:
+        """All columns, the chosen one as it is in the fields."""
+        return columns_in(values[self.link.columns]).with_chosen(self.link.own(values))
+
+    def _change_columns(self, values: dict[Any, Any], event: gr.EventData) -> ui.Updates:
+        """Adds, removes or chooses a column; the fields then have its settings."""
+        pressed = event._data if isinstance(event._data, dict) else {}
+        before = self._columns(values)
+        columns = before.after(pressed.get("act"), pressed.get("at"))
+        updates: ui.Updates = {self.link.columns: columns.to_json()}
+        if columns.columns[columns.chosen] == before.columns[before.chosen]:
+            return updates
+        return updates | self.link.column(columns.columns[columns.chosen])
+
+    def _values_of(self, values: dict[Any, Any], columns: Columns, place: int) -> dict[Any, Any]:
+        """The fields' values of a column."""
+        if place == columns.chosen:
+            return values
+        return {**values, **self.link.column(columns.columns[place])}
+
     def _connect_run(self) -> None:
-        events = RunEvents[TextRun](
+        events = RunEvents[TextRun | ColumnRuns](
             self._page,
             self.notice,
             {self.generate: "Generating", self.walkthrough.button: ""},
             self.stop,
-            shows=[self.story, self.report],
+            shows=[self.compared, self.story, self.report],
             shown=self._run_shown,
             ends=[
                 *(self.tokens, self.origin, self.continue_text, self.copy_text, self.retry),
-                *(self.shown, self.entries, self._page.runs_of_visitor),
+                *(self.shown, self._page.runs_of_visitor),
             ],
             ended=self._run_ended,
             state=[self.shown, self._page.runs_of_visitor, self.view],
         )
-        events.connect(
-            self.generate.click, self._run_of, {*self.fields.inputs}, [self.controls.seed]
-        )
+        inputs = {self.link.columns, *self.fields.inputs}
+        events.connect(self.generate.click, self._runs_of, inputs, [self.controls.seed])
         events.connect_stop()
         self.view.change(self._tokens, [self.view, self.shown], self.tokens, **ui.QUIET)
         self.retry.click(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
@@ -212,16 +240,11 @@ class PlaygroundTab:
             lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **ui.QUIET
         ).then(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
 
-    def _connect_entries(self) -> None:
-        self._page.in_sight["playground"].click(
-            self._refresh_entries,
-            self.entries_sent,
-            [self.entries, self.entries_sent],
-            **ui.EACH_TIME,
-        )
-
     def _wording(self, name: str, prompt: Prompt = ()) -> Wording:
         return wording_of(self._page.info(name), is_raw=isinstance(prompt, str))
+
+    def _wording_of(self, shown: Shown) -> Wording:
+        return self._wording(shown.result.model, shown.prompt)
 
     def _follow_model(self, values: dict[Any, Any]) -> ui.Updates:
         """The chosen model's words and examples. What the visitor typed or set stays."""
@@ -229,7 +252,7 @@ class PlaygroundTab:
         model = self._page.info(name)
         if model is None or name == values[self.followed]:
             return {}
-        wording, examples = wording_of(model), examples_for(model)
+        examples = examples_for(model)
         own = [examples]
         is_linked = name == values[self.link.model]
         updates: ui.Updates = {
@@ -254,12 +277,7 @@ class PlaygroundTab:
         if options and is_untouched and not are_example_options(options, limits, own):
             own_options = examples[0].options.replace(seed=options.seed)
             example |= self.fields.of_options(limits.within(own_options))
-        results = (
-            report.empty_story(wording),
-            empty_token_view(wording),
-            report.empty_report(wording),
-        )
-        updates[self.suggestion] = ui.suggested(name, self._of_examples, values, example, results)
+        updates[self.suggestion] = ui.suggested(name, self._of_examples, values, example)
         return updates
 
     def _fill_in(self, index: int, model: str) -> ui.Updates:
@@ -272,46 +290,68 @@ class PlaygroundTab:
         del options[self.controls.seed]  # An example names none.
         return {**{self.fields.settings[name]: each for name, each in settings.items()}, **options}
 
-    def _refresh_entries(self, sent: int | None) -> tuple[Any, int]:
-        """The table, if it differs from the one that was sent last."""
-        entries = tuple(self._backend.cached_functions())
-        new = hash((entries, self._page.times_cleared))
-        return (gr.skip() if new == sent else self._cached_functions_table()), new
-
-    def _cached_functions_table(self) -> str:
-        # A change of the table starts a new prediction, so it must also change when only the
-        # store on disk was cleared.
-        mark = h.comment(f" {self._page.times_cleared} ")
-        return str(h.fragment[cached_functions_table(self._backend.cached_functions()), mark])
-
     def _follow_request(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         model = self._page.info(values[self.model])
+        columns = self._columns(values)
+        predictions = [
+            self._foreseen(self._values_of(values, columns, place))
+            for place in range(len(columns.columns) if columns.are_compared else 0)
+        ]
         return {
-            self.prediction: self._predict(values),
+            self.bar: bar(columns, predictions),
+            self.prediction: self._predict(values, columns.are_compared),
             self.view_code.code: self.view_code.written(values, request),
             self.model: gr.update(info=ui.model_description(model)) if model else gr.skip(),
             **self._follow_model(values),
         }
 
-    def _predict(self, values: dict[Any, Any]) -> str:
+    def _foreseen(self, values: dict[Any, Any]) -> Prediction | None:
+        """What a column's request will meet; None where that cannot be said."""
         try:
             run = self._run_and_seed(values)[0]
+            run.cache_salt = secrets.token_hex(16)
+            return self._predicted(run)
+        except BackendError:
+            return None
+
+    def _predict(self, values: dict[Any, Any], is_compared: bool) -> str:
+        try:
+            run = self._run_and_seed(values)[0]
+            if is_compared:
+                run.cache_salt = secrets.token_hex(16)
             self._page.check_request(run.model, run.prompt, run.options)
             wording = self._wording(run.model, run.prompt)
             return prediction_line(self._predicted(run), wording)
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
-    def _run_of(self, values: dict[Any, Any]) -> tuple[TextRun, ui.Updates]:
-        self.fields.check_variables(values)
-        run, holds_seed = self._run_and_seed(values)
-        run.options = with_seed(run.options, holds_seed)
-        self._page.check_request(run.model, run.prompt, run.options)
+    def _runs_of(self, values: dict[Any, Any]) -> tuple[TextRun | ColumnRuns, ui.Updates]:
+        columns = self._columns(values)
+        if columns.are_compared:
+            values_of = partial(self._values_of, values, columns)
+            runs = runs_of(columns, values_of, self._run_of)
+            own = runs.members[columns.chosen].run
+            return runs, {self.controls.seed: own.options.seed}
+        run = self._run_of(values)
         with contextlib.suppress(ModelUnavailable):  # the run itself will fetch the tokenizer
             run.prediction = self._predicted(run)
         return run, {self.controls.seed: run.options.seed}
 
-    def _run_and_seed(self, values: dict[Any, Any]) -> tuple[TextRun, bool]:
+    def _run_of(self, values: Mapping[Any, Any], seed: int | None = None) -> TextRun:
+        """The run, with the seed of other columns if there are any and it holds none.
+
+        Raises:
+            InvalidRequest, ModelUnavailable: it cannot be served.
+        """
+        self.fields.check_variables(values)
+        run, holds_seed = self._run_and_seed(values)
+        run.options = with_seed(run.options, holds_seed)
+        if seed is not None and not holds_seed:
+            run.options = run.options.replace(seed=seed)
+        self._page.check_request(run.model, run.prompt, run.options)
+        return run
+
+    def _run_and_seed(self, values: Mapping[Any, Any]) -> tuple[TextRun, bool]:
         """What is asked, and whether its seed stays.
 
         Raises:
@@ -330,18 +370,22 @@ class PlaygroundTab:
             run.model,
             run.prompt,
             run.options,
-            mode=None if run.questions else page_mode(run.options),
+            mode=None if run.questions or run.cache_salt else page_mode(run.options),
             exact_key=run.exact_key,
+            cache_salt=run.cache_salt,
             questions=run.questions,
         )
 
-    def _run_shown(self, run: TextRun) -> ui.Updates:
+    def _run_shown(self, run: TextRun | ColumnRuns) -> ui.Updates:
         """The run so far, or its result, which the rest follows a tenth of a second later."""
+        if isinstance(run, ColumnRuns):
+            return {self.compared: answers(run, self._wording_of, self._backend.status)}
         wording = self._wording(run.model, run.prompt)
         if (shown := run.shown()) is not None:
-            return self._result(shown, wording)
+            return {self.compared: "", **self._result(shown)}
         updates: ui.Updates = {
-            self.story: report.story(run.prompt, run.text, writing=True, wording=wording)
+            self.compared: "",
+            self.story: report.story(run.prompt, run.text, writing=True, wording=wording),
         }
         if not run.text:
             if run.ahead and run.taken_at is not None:
@@ -354,24 +398,38 @@ class PlaygroundTab:
         return updates
 
     def _run_ended(
-        self, run: TextRun, ending: Ending, before: Shown | None, runs: Any, view: str
+        self, run: TextRun | ColumnRuns, ending: Ending, before: Shown | None, runs: Any, view: str
     ) -> ui.Updates:
         """What is left of the run's result. After an error the last result stays."""
+        if isinstance(run, ColumnRuns):
+            return self._columns_ended(run, runs)
         wording = self._wording(run.model, run.prompt)
         shown = run.shown()
         if shown is None:
             stays = None if run.text else before
             cut = self._interrupted(run.prompt, run.text, wording) if run.text else {}
             return {
-                **self._result(stays, wording),
-                **self._at_rest(stays, view, wording),
+                **self._result(stays),
+                **self._at_rest(stays, view),
                 **cut,
                 self.notice: ui.notice(labelled(ending.why_empty)),
             }
-        updates = self._at_rest(shown, view, wording)
+        updates = self._at_rest(shown, view)
         if not isinstance(shown.result, Decisions):  # a record is of a text
             updates[self._page.runs_of_visitor] = records.add(runs, shown, wording)
         return updates
+
+    def _columns_ended(self, run: ColumnRuns, runs: Any) -> ui.Updates:
+        """All answers, their differences and their costs."""
+        whole = [shown for member in run.members if (shown := member.run.shown())]
+        texts = [shown for shown in whole if not isinstance(shown.result, Decisions)]
+        for shown in texts:
+            runs = records.add(runs, shown, self._wording_of(shown))
+        chosen = runs[: len(texts)][::-1] if len(texts) == len(run.members) else ()
+        return {
+            self.compared: answers(run, self._wording_of, self._backend.status, chosen),
+            self._page.runs_of_visitor: runs,
+        }
 
     def _interrupted(self, prompt: Prompt, text: str, wording: Wording) -> ui.Updates:
         """A text that an error or a reload has cut, with a button to ask again."""
@@ -379,29 +437,28 @@ class PlaygroundTab:
             self.story: report.story(prompt, text, wording=wording),
             self.origin: report.interrupted(),
             self.retry: gr.update(visible=True),
+            self.walkthrough.panel: "",
         }
 
-    def _at_rest(self, shown: Shown | None, view: str, empty: Wording) -> ui.Updates:
+    def _at_rest(self, shown: Shown | None, view: str) -> ui.Updates:
         """What stands beside a result, or the page before the first one."""
-        wording = self._wording(shown.result.model, shown.prompt) if shown else empty
         is_text = shown is not None and not isinstance(shown.result, Decisions)
         # The token limit cut a text that the model can continue; an answer it cannot.
         is_cut = shown is not None and shown.result.finish == "length"
-        can_go_on = is_cut and not wording.is_apart
+        can_go_on = is_cut and shown is not None and not self._wording_of(shown).is_apart
         return {
             self.shown: shown,
-            self.tokens: self._tokens(view, shown) if shown else empty_token_view(empty),
+            self.tokens: self._tokens(view, shown) if shown else empty_token_view(),
             self.origin: report.origin(shown) if shown else "",
             self.continue_text: gr.update(visible=can_go_on),
             self.copy_text: gr.update(value="Copy text", visible=is_text),
             self.retry: gr.update(visible=False),
-            self.entries: self._cached_functions_table(),
         }
 
-    def _result(self, shown: Shown | None, empty: Wording) -> ui.Updates:
+    def _result(self, shown: Shown | None) -> ui.Updates:
         if shown is None:
-            return {self.story: report.empty_story(empty), self.report: report.empty_report(empty)}
-        wording = self._wording(shown.result.model, shown.prompt)
+            return {self.story: report.empty_story(), self.report: ""}
+        wording = self._wording_of(shown)
         if isinstance(shown.result, Decisions):
             text: str = decisions_view(shown.result)
         else:
@@ -412,5 +469,5 @@ class PlaygroundTab:
         """A hundred kilobytes for 250 tokens: only where they are looked at."""
         if shown is None:
             return gr.skip()
-        wording = self._wording(shown.result.model, shown.prompt)
-        return token_view(shown, wording) if view == TOKENS else empty_token_view(wording)
+        wording = self._wording_of(shown)
+        return token_view(shown, wording) if view == TOKENS else empty_token_view()

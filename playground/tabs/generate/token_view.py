@@ -9,6 +9,7 @@ import re
 import htpy as h
 
 from playground.context.runs import Shown
+from playground.tabs.generate.in_words import read_again
 from playground.ui import quantities
 from playground.ui.charts import legend
 from playground.ui.markup import nothing, rendered, with_note
@@ -33,10 +34,9 @@ _HINT = "Point at a token, tap it or use the arrow keys to see the most likely t
 
 
 @rendered
-def empty_token_view(wording: Wording = CONTINUING) -> h.Node:
+def empty_token_view() -> h.Node:
     """The box before the first run."""
-    sentence = f"The tokens of the {wording.output} appear here when it is finished."
-    return _view(nothing(sentence))
+    return _view(nothing("The tokens appear here when the text is finished."))
 
 
 @rendered
@@ -117,14 +117,27 @@ def _prompt(result: GenerationResult, label: str) -> h.Node:
     """The prompt's tokens with their texts, in the slots that padding leaves free."""
     if not result.prompt_texts:
         return _slots("prompt", result.prompt_tokens, label)
-    shown = result.prompt_texts[:_MAX_CELLS]
-    over = len(result.prompt_texts) - len(shown)
+    miss, length = result.prefix_miss, len(result.prompt_texts)
+    parts_at = miss.place if miss and miss.tokens else None
+    first = min(max(0, (parts_at or 0) - _MAX_CELLS // 2), max(0, length - _MAX_CELLS))
+    last = min(length, first + _MAX_CELLS)
+
+    def given(place: int) -> h.Node:
+        is_cached, is_place = place < result.cached_tokens, place == parts_at
+        return h.span(
+            class_=["token given", is_cached and "cached", is_place and "parted"],
+            title=(is_place and read_again(miss)) or (is_cached and "Cached, not read again"),
+        )[_marked(result.prompt_texts[place])]
+
+    cached = f"{result.cached_tokens:,} of them cached" if result.cached_tokens else ""
     return h.figure(".token-slots")[
-        h.figcaption[f"{result.prompt_tokens:,} {label}"],
+        h.figcaption[with_note(f"{result.prompt_tokens:,} {label}", cached)],
         h.div(".tokens", dir="auto", translate="no")[
-            (h.span(".token.given")[_marked(text)] for text in shown),
-            over > 0 and h.small[f"… {over:,} more"],
+            first > 0 and h.small[f"{first:,} before … "],
+            map(given, range(first, last)),
+            last < length and h.small[f"… {length - last:,} more"],
         ],
+        parts_at is not None and h.p(".caption")[read_again(miss)],
     ]
 
 

@@ -1,8 +1,8 @@
 """The Shapes tab: compile functions ahead of requests, and clear them.
 
-Knows the components and what each event does to them. Must not know how anything looks. Everything
-here changes the one engine that all visitors share, so the page can be built without this tab; then
-none of its events exist on the server.
+Knows the components and what each event does to them. Must not know how anything looks. What
+changes the one engine that all visitors share is only built for admins; otherwise none of its
+events exist on the server.
 """
 
 import asyncio
@@ -40,8 +40,27 @@ class ShapesTab:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         self._backend = page.backend
-        self._order = Order(page.backend)
-        page.watched.append(self._order.progress)
+        with gr.Column(elem_classes="card"):
+            ui.heading(
+                "What the engine holds",
+                "For everybody who uses this page: what each function’s first call cost, and what "
+                "a call costs since.",
+            )
+            self.entries = ui.html("", "entries")  # filled in sight
+        self.entries_sent = gr.State(None)
+        page.in_sight["shapes"].click(
+            self._refresh_entries,
+            self.entries_sent,
+            [self.entries, self.entries_sent],
+            **ui.EACH_TIME,
+        )
+        if page.admin:
+            self._build_changes()
+
+    def _build_changes(self) -> None:
+        """What compiles and clears."""
+        self._order = Order(self._backend)
+        self._page.watched.append(self._order.progress)
         with gr.Row(elem_classes="columns two"):
             with gr.Column(elem_classes="card"):
                 self._build_choice()
@@ -54,14 +73,14 @@ class ShapesTab:
                         "Shows a first call again. It affects everybody who uses this page.",
                     )
                     self.clear = ClearControls()
-        with gr.Column(elem_classes="card"):
-            ui.heading(
-                "Compiled functions in memory",
-                "What each first call cost, and what a call costs since.",
-            )
-            self.entries = ui.html("", "all_entries")  # filled in sight
         self._connect_choice()
         self._connect_clearing()
+
+    def _refresh_entries(self, sent: int | None) -> tuple[Any, int]:
+        """The table, if it differs from the one that was sent last."""
+        table = cached_functions_table(self._backend.cached_functions(), self._backend.past())
+        new = hash(table)
+        return (gr.skip() if new == sent else table), new
 
     def _build_choice(self) -> None:
         usual = BucketRules().key_for(1, DEFAULTS.num_beams, DEFAULTS.max_new_tokens)
@@ -112,7 +131,6 @@ class ShapesTab:
             self.map,
             self.progress,
             self.cancel,
-            self.entries,
             self.clear.shape,
             self.sent,
         ]
@@ -162,7 +180,6 @@ class ShapesTab:
             self.map: grid,
             self.progress: report.progress_line(progress),
             self.cancel: gr.update(interactive=bool(prefetching)),
-            self.entries: cached_functions_table(entries),
             self.clear.shape: _clearable(entries, model, shapes, clear_shape),
             self.sent: new,
         }

@@ -17,10 +17,10 @@ addEventListener("pagehide", () => {
   noteHere({ cut: answer?.querySelector("[data-text]")?.dataset.text ?? "" });
 });
 let isFilledIn = false; // What the page starts with nobody has written.
-// `places`: the indices of the held-seed switch and of the settings, in order.
+// `places`: the indices of the columns, of the held-seed switch and of the settings, in order.
 function keepRequest(values, places) {
-  const [holds, ...settings] = places.map((place) => values[place]);
-  const written = JSON.stringify(settingsOf(SETTINGS, settings, holds));
+  const [columns, holds, ...settings] = places.map((place) => values[place]);
+  const written = JSON.stringify({ ...settingsOf(SETTINGS, settings, holds), columns });
   if (isFilledIn) allowed(() => sessionStorage.setItem(REQUEST, written));
   isFilledIn = true;
   return values;
@@ -36,7 +36,7 @@ function tellRuns(runs) {
   ownRuns = runs;
   const isNew = before && JSON.stringify(before) !== JSON.stringify(runs);
   if (isNew) otherWindows?.postMessage({ before, after: runs });
-  for (const mode of ["runs", "statistics"]) delete seen[mode];
+  delete seen.runs;
   showNews();
 }
 // Gradio stores the runs, and reports a full localStorage only to the console.

@@ -7,12 +7,9 @@
 }
 // The main button of each mode, the notice beside it, and its result.
 const RESULTS = {
-  generate: ["#notice", "#story :is(.story, .decisions)"],
-  sides_run: ["#sides_notice", "#left_result .story"],
-  sides_in_turn: ["#sides_notice", "#left_result .story"],
+  generate: ["#notice", "#compared .story, #story :is(.story, .decisions)"],
   chat_send: ["#chat_notice", "#chat_text"],
   walkthrough_show: ["#notice", "#walkthrough"],
-  start_walkthrough_show: ["#start_notice", "#start_walkthrough"],
   batch_run: ["#batch_notice", "#batch_report"],
   transcribe: ["#speech_notice", "#heard .story"],
   functions_run: ["#functions_notice", "#functions_report .verdict"],
@@ -37,8 +34,7 @@ window.addEventListener("unhandledrejection", loadAnew);
 // mode of their address, and add nothing.
 function modeOfAddress() {
   const address = new URLSearchParams(location.search);
-  const isRequest = SETTINGS.some((name) => address.has(name));
-  return MODES.get(address.get("tab")) ?? (isRequest ? "playground" : "start");
+  return MODES.get(address.get("tab")) ?? "playground";
 }
 let modeInSight = "";
 // Returns the mode of the address, and marks its link.
@@ -90,18 +86,13 @@ function chosenModels(chosen, modes) {
     return { __type__: "update", ...(takes && { value: names[list] }) };
   });
 }
-// Sets the fields that a server's answer suggests, unless they were changed after it was asked; and
-// results, unless the Playground has one or runs.
+// Sets the fields that a server's answer suggests, unless they were changed after it was asked.
 function takeSuggested(suggestion, ...values) {
-  const { changes, results } = JSON.parse(suggestion);
   const isSame = (one, other) => JSON.stringify(one) === JSON.stringify(other);
   const update = (isSet, value) => ({ __type__: "update", ...(isSet && { value }) });
-  const [button, origin] = ["generate", "origin"].map((id) => document.getElementById(id));
-  const isEmpty = !button?.disabled && !origin?.textContent.trim();
-  return [
-    ...changes.map((change, i) => update(change && isSame(values[i], change[0]), change?.[1])),
-    ...results.map((result) => update(isEmpty, result)),
-  ];
+  return JSON.parse(suggestion).changes.map((change, i) =>
+    update(change && isSame(values[i], change[0]), change?.[1]),
+  );
 }
 const show = () => document.getElementById("address_is_new")?.click();
 addEventListener("popstate", show);
@@ -141,9 +132,9 @@ document.addEventListener("keydown", (event) => {
       button.click();
     }
   };
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press("start_generate", ...Object.keys(RESULTS));
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press(...Object.keys(RESULTS));
   const panel = document.getElementById("shortcuts");
-  if (event.key === "Escape" && !panel?.open) press("stop", "start_stop", "sides_stop", "chat_stop", "stop_speech", "stop_batch");
+  if (event.key === "Escape" && !panel?.open) press("stop", "chat_stop", "stop_speech", "stop_batch");
   const writes = event.target.closest?.("input, textarea, select, [contenteditable=true]");
   if (event.key === "?" && !writes && panel && !panel.open) {
     event.preventDefault();

@@ -3,12 +3,11 @@ function settingsOf(names, values, holdsSeed) {
   const settings = {};
   names.forEach((name, i) => {
     const value = values[i];
-    const setting = name.split(".").pop(); // behind a side's name
-    const isLeftOut = value === null || value === undefined || (value === "" && setting !== "prompt");
-    const isUsual = (value === false && setting !== "exact_key") || (setting === "answer_as" && value === "Text");
-    if (isLeftOut || isUsual || (setting === "seed" && !holdsSeed)) return;
+    const isLeftOut = value === null || value === undefined || (value === "" && name !== "prompt");
+    const isUsual = (value === false && name !== "exact_key") || (name === "answer_as" && value === "Text");
+    if (isLeftOut || isUsual || (name === "seed" && !holdsSeed)) return;
     // A folder's path is private to the server: its last part is the model's name.
-    settings[name] = setting === "model" ? value.replace(/^\/.*\//, "") : value;
+    settings[name] = name === "model" ? value.replace(/^\/.*\//, "") : value;
   });
   return settings;
 }
@@ -25,9 +24,21 @@ function noticed(sentence, kind = "calm") {
 // The clipboard is only available directly after a click. Some servers and proxies refuse longer
 // links.
 const LONGEST = 8000;
-async function copyLink(tab, names, values, runs) {
-  const settings = settingsOf(names, values, true);
+const SHARED = ["prompt", "messages", "variables"]; // of all columns
+async function copyLink(tab, names, values, runs, columns) {
+  let settings = settingsOf(names, values, true);
   if (settings.answer_as !== "Choice") delete settings.choices;
+  const { columns: all = [], chosen } = JSON.parse(columns || "{}");
+  if (all.length > 1) {
+    const own = all.map((each) => settingsOf(Object.keys(each), Object.values(each), true)).with(chosen, settings);
+    const entries = own.flatMap((column, i) => {
+      const at = ["left", "right", "third"][i];
+      return Object.entries({ answer_as: "Text", ...column }).map(([name, value]) => [`${at}.${name}`, value]);
+    });
+    const isOwn = (name) => !SHARED.includes(name.split(".").pop());
+    const shared = Object.entries(settings).filter(([name]) => !isOwn(name));
+    settings = Object.fromEntries([...shared, ...entries.filter(([name]) => isOwn(name))]);
+  }
   const query = new URLSearchParams({ tab, ...settings });
   if (runs) query.set("run", "true");
   // On Spaces this is the address of the page's frame. It is percent-encoded, so nothing in it can

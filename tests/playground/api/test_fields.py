@@ -52,6 +52,17 @@ def test_other_names_mean_the_same(
     assert {name: asked[name] for name in options} == options
 
 
+def test_bad_words_are_sequences_of_tokens_with_and_without_a_space_before_them(
+    page: ApiPage,
+) -> None:
+    assert "choices" in post(page, bad_words=["no", " way"], allowed_token_ids=[7, 5, 5])
+    tokenizer = page.backend.tokenizer("gpt2-stories")
+    banned = [tokenizer.encode(text, special=False) for text in ("no", " no", " way", " way")]
+    asked = page.backend.asked[-1][2].grammar
+    assert asked is not None
+    assert asked.to_dict() == {"tokens": {"allowed": [5, 7], "banned": banned}}
+
+
 def test_thinking_is_a_variable_of_the_template(page: ApiPage) -> None:
     assert "choices" in post(page, think=False)
     assert page.backend.streams[-1].request.template == {"enable_thinking": False}

@@ -694,9 +694,11 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"continue_final_message": True}, "continue_final_message", "continues the last message"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream"),
         ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
-        *(
-            ({name: value}, name, f"{name} is not supported")
-            for name, value in {"allowed_token_ids": [1], "bad_words": ["no"]}.items()
+        ({"allowed_token_ids": []}, "allowed_token_ids", "at least 1 item"),
+        (
+            {"bad_words": ["no"], "guided_regex": "a"},
+            "bad_words",
+            "guided_regex each set a grammar",
         ),
         ({"messages": [{"role": "user", "content": " "}]}, None, "The prompt is empty"),
         ({"stream": "yes"}, "stream", "valid boolean"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from playground.context.draft import SETTINGS, Draft, by_side, messages_in, read
+from playground.context.draft import SETTINGS, Draft, by_column, messages_in, read
 from playground.ui.components import notice
 from playground.ui.option_controls import NAMES
 from tests.playground.samples import INJECTIONS
@@ -186,14 +186,16 @@ def test_nothing_in_a_link_becomes_markup(text: str) -> None:
     assert the_link(prompt=text).settings == {"prompt": text}
 
 
-def test_each_side_has_the_settings_with_its_name_and_what_names_none_is_told() -> None:
+def test_each_column_has_the_settings_with_its_name_and_what_names_none_is_told() -> None:
     query = {
         "prompt": "A fox",
         "left.top_k": "7",
         "right.model": "t5-stories",
         "right.nothing": "1",
     }
-    left, right = (read(each, MODELS, {}) for each in by_side(query))
+    left, right = (read(each, MODELS, {}) for each in by_column(query))
     assert (left.settings, left.options) == ({"prompt": "A fox"}, {"top_k": 7})
     assert (right.settings, right.options) == ({"model": "t5-stories"}, {})
     assert (left.problems, right.problems) == ((), ("There is no setting 'nothing'.",))
+    assert by_column({"prompt": "A fox", "third.seed": "1"}) == [{"prompt": "A fox"}, {"seed": "1"}]
+    assert len(by_column({"tab": "side_by_side"})) == 2, "an earlier version's link"

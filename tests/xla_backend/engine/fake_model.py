@@ -143,6 +143,8 @@ class FakeTokenizer:
     def piece_bytes(self, id: int) -> bytes:
         return chr(FIRST + id).encode()
 
+    token_bytes = piece_bytes
+
     def token_text(self, id: int) -> str:
         return "<end>" if id == END else chr(FIRST + id)
 

@@ -672,3 +672,35 @@ def test_no_token_leads_to_where_the_vocabulary_cannot_go_on() -> None:
     assert allowed.tolist() == [False, True, False, True]
     with pytest.raises(InvalidRequest, match="can write"):
         automaton.build("ab", few)
+
+
+def test_tokens_that_are_banned_or_not_allowed_never_come() -> None:
+    known, dice = vocabulary("sentencepiece"), random.Random(1)
+    for _ in range(40):
+        banned = [dice.choices(range(4), k=dice.randint(1, 4)) for _ in range(dice.randint(0, 3))]
+        allowed = dice.choice([None, [0, 1, 2, 3, 5]])
+        made = automaton.of_tokens(allowed, banned, known)
+        for _ in range(30):
+            state, ids = automaton.START, dice.choices(range(6), k=12)
+            for place, id in enumerate(ids):
+                text, state = ids[: place + 1], int(made.next_state[state, made.class_of_token[id]])
+                is_banned = any(text[-len(each) :] == each for each in banned)
+                is_refused = is_banned or (allowed is not None and id not in allowed)
+                assert (state == automaton.NONE) == is_refused, (banned, allowed, text)
+                if is_refused:
+                    break
+
+
+@pytest.mark.parametrize(
+    ("allowed", "banned", "said"),
+    [
+        ([5], [[5, 5]], "no token is allowed"),
+        ([10**6], [], "token ids are from 0 to"),
+        (None, [[1] * 600], "may have 500 tokens"),
+    ],
+)
+def test_tokens_that_leave_no_text_are_refused(
+    allowed: list[int] | None, banned: list[list[int]], said: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        automaton.of_tokens(allowed, banned, vocabulary("sentencepiece"))

@@ -20,6 +20,7 @@ from xla_backend import (
     Token,
 )
 from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.results import PrefixMiss
 from xla_backend.process.messages import Request
 from xla_backend.process.request_log import FinishedRequest, RequestLog, Watchers
 
@@ -37,6 +38,7 @@ RESULT = GenerationResult(
     timing=Timing(queue_s=1.5, decode_s=0.5, total_s=2.0),
     first_call=FirstCall(CacheOutcome.MISS, 1.0, 2.0, 0.1),
     options=GenerationOptions(),
+    prefix_miss=PrefixMiss("differs", 0, 9, None, 0, "user", "content", SECRET, SECRET, SECRET),
 )
 
 
@@ -57,6 +59,7 @@ def test_a_result_tells_outcome_key_phases_and_queue_an_error_its_kind() -> None
     assert (line["model"], line["request"], line["end"]) == ("gpt2-stories", "generate", "result")
     assert (line["wall_s"], line["ahead"], line["new_tokens"]) == (2.01, 2, 1)
     assert line["time"].endswith("+00:00")
+    assert line["cache_miss"].items() >= {"place": 0, "tokens": 9, "message": 0}.items()
 
     error = InvalidRequest(f"{SECRET} is no option.")
     (line,) = written(FinishedRequest(REQUEST, "error", error, wall_s=0.1, ahead=0))

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 
 from xla_backend.answers.reader import CallPart, Thought
 from xla_backend.interface.results import GenerationResult
-from xla_backend.openai_api.answers import generated, timings
+from xla_backend.openai_api.answers import cache_miss, generated, timings
 from xla_backend.openai_api.errors import NotSupported
 from xla_backend.openai_api.fields import Fields
 from xla_backend.openai_api.history import text_of
@@ -183,7 +183,7 @@ class MessageWriter(Writer):
             reason = "tool_use"
         return {"stop_reason": reason, "stop_sequence": result.stop_string or None}
 
-    def _message(self, content: list[Any], usage: dict[str, int], **end: Any) -> dict[str, Any]:
+    def _message(self, content: list[Any], usage: dict[str, Any], **end: Any) -> dict[str, Any]:
         return {
             "id": self._id,
             "type": "message",
@@ -213,11 +213,12 @@ def _object(arguments: str) -> Any:
         return {}
 
 
-def _usage(result: GenerationResult) -> dict[str, int]:
+def _usage(result: GenerationResult) -> dict[str, Any]:
     """Prompt tokens count once: as read from the cache, or as input."""
     return {
         "input_tokens": result.prompt_tokens - result.cached_tokens,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": result.cached_tokens,
         "output_tokens": generated(result),
+        **cache_miss(result),
     }

@@ -18,7 +18,14 @@ from pydantic import ConfigDict, Field
 from xla_backend.answers.reader import CallPart, Thought
 from xla_backend.interface.prompt import Message
 from xla_backend.interface.results import GenerationResult, Token
-from xla_backend.openai_api.answers import chat_logprobs, progress, timings, usage, written
+from xla_backend.openai_api.answers import (
+    cache_miss,
+    chat_logprobs,
+    progress,
+    timings,
+    usage,
+    written,
+)
 from xla_backend.openai_api.errors import NotSupported
 from xla_backend.openai_api.fields import Fields
 from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Tokens
@@ -235,6 +242,7 @@ class ResponseWriter(Writer):
                 "output_tokens": counted.completion_tokens,
                 "output_tokens_details": counted.completion_tokens_details.model_dump(),
                 "total_tokens": counted.total_tokens,
+                **cache_miss(result),
             },
             "timings": timings(result).model_dump(),
         }

@@ -9,19 +9,14 @@ import pytest
 
 from playground.tabs.compare.choice import (
     LENGTHS,
-    OPTION_SETS,
     SHAPE_CALLS,
-    of_models,
-    of_option_sets,
     of_shapes,
 )
 from playground.tabs.compare.runs import BaselinesRun, Variant, VariantRow, VariantsRun
 from playground.tabs.compare.shapes_report import shapes_report
-from playground.tabs.compare.variants_report import variants_report
 from tests import small_package
 from tests.playground.fake_backend import CONTEXT_LENGTH, FakeBackend
-from tests.playground.reader import is_text
-from tests.playground.samples import INJECTIONS, result
+from tests.playground.samples import result
 from xla_backend import GenerationOptions, InvalidRequest
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import CACHED_CALLS, Baseline, BaselineProgress
@@ -46,20 +41,19 @@ class Ways:
 
 
 def variants(*options: GenerationOptions) -> list[Variant]:
-    return [Variant(f"set {i}", "gpt2-stories", each) for i, each in enumerate(options)]
+    return [Variant("gpt2-stories", each, "Once") for each in options]
 
 
 def test_a_first_call_is_the_same_number_here_as_elsewhere() -> None:
     """It waited 1.1 s: 19.1 s in one place and 20.2 s in another were told of one shape."""
     timing = replace(result().timing, compile_s=19.0, queue_s=1.1, total_s=20.2)
     row = VariantRow(variants(GREEDY)[0], first=result(timing=timing))
-    assert "<dd>19.1 s</dd>" in variants_report([row], None, "")
     assert "19.1 s" in shapes_report([row, row], None, "")
 
 
 def test_each_variant_is_made_ready_and_then_measured_until_a_stop() -> None:
     engine = FakeBackend()
-    run = VariantsRun("Once", variants(GREEDY, GREEDY.replace(num_beams=4)))
+    run = VariantsRun(variants(GREEDY, GREEDY.replace(num_beams=4)))
     list(run.measure(engine))
     beams = [options.num_beams for _, _, options, _ in engine.asked]
     assert beams == [1, 4] * (1 + CACHED_CALLS), "later calls go in turn"
@@ -70,7 +64,7 @@ def test_each_variant_is_made_ready_and_then_measured_until_a_stop() -> None:
     assert run.current is None
 
     engine = FakeBackend()
-    run = VariantsRun("Once", variants(GREEDY, GREEDY.replace(num_beams=4)))
+    run = VariantsRun(variants(GREEDY, GREEDY.replace(num_beams=4)))
     for _ in run.measure(engine):
         if run.rows[0].first is not None:
             run.stop()
@@ -80,11 +74,11 @@ def test_each_variant_is_made_ready_and_then_measured_until_a_stop() -> None:
 
 
 def test_a_variant_that_cannot_be_answered_or_takes_long_keeps_no_other_from_it() -> None:
-    run = VariantsRun("Once", variants(GREEDY.replace(max_new_tokens=200), GREEDY))
+    run = VariantsRun(variants(GREEDY.replace(max_new_tokens=200), GREEDY))
     list(run.measure(FakeBackend()))
     assert run.rows[0].problem == "The model has room for 150 tokens."
     assert run.rows[1].is_done
-    assert run.rows[0].problem in variants_report(run.rows)
+    assert run.rows[0].problem in shapes_report(run.rows)
 
     row = VariantRow(variants(GREEDY)[0], first=result())
     timing = row.first.timing.__class__(decode_s=15.0, total_s=15.0)
@@ -92,14 +86,14 @@ def test_a_variant_that_cannot_be_answered_or_takes_long_keeps_no_other_from_it(
         assert not row.is_done
         row.later.append(result(timing=timing))
     assert row.is_done, "a third one would end after more than 40 s"
-    assert "2 calls, all within 15.0 s to 15.0 s" in variants_report([row])
+    assert "15.0 s to 15.0 s" in shapes_report([row, row])
 
 
 def test_ten_lengths_go_through_buckets_and_one_shape() -> None:
     engine = FakeBackend()
     engine.has_pool = True
     sides = of_shapes("gpt2-stories", range(9), 20, CONTEXT_LENGTH)
-    run = VariantsRun("", sides, SHAPE_CALLS)
+    run = VariantsRun(sides, SHAPE_CALLS)
     waiting = shapes_report(run.rows, 0, "First call 1 of 20.")
     assert (waiting.count("NOW"), waiting.count("WAITS")) == (1, 19)
     list(run.measure(engine))
@@ -115,7 +109,7 @@ def test_ten_lengths_go_through_buckets_and_one_shape() -> None:
     assert "One shape: compiled for 1 of 10 lengths" in html
     assert "no difference within noise" in html
     assert html.count(">MISS<") == len(buckets) + 1
-    list((again := VariantsRun("", sides, SHAPE_CALLS)).measure(engine))
+    list((again := VariantsRun(sides, SHAPE_CALLS)).measure(engine))
     assert shapes_report(again.rows, is_over=True).count("nothing was compiled.") == 2
     with pytest.raises(InvalidRequest, match="no room for 10 prompts of different lengths"):
         of_shapes("gpt2-stories", range(9), CONTEXT_LENGTH - LENGTHS + 1, CONTEXT_LENGTH)
@@ -158,65 +152,3 @@ def test_other_lanes_run_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     steps = [run.progress for _ in run.measure(engine)]
     assert steps[-1] is not None
     assert re.search(r"could not be installed \(ERROR: No matching .* run: python -m", run.problem)
-
-
-def test_option_sets_are_read_from_lines_and_models_make_a_variant_each() -> None:
-    sets = of_option_sets("gpt2", OPTION_SETS["Sampling"] + "\n\n", 48)
-    assert [variant.options.temperature for variant in sets] == [0.0, 0.7, 1.2, 0.0]
-    assert sets[3].options == GenerationOptions(48, num_beams=4, length_penalty=2)
-    [_, other] = of_option_sets(
-        "gpt2", "top_k=5\nmax_new_tokens=7, early_stopping=never ,num_beams=2", 48
-    )
-    assert (other.options.max_new_tokens, other.options.early_stopping) == (7, "never")
-    [_, stops] = of_option_sets("gpt2", "seed=1\nearly_stopping=True", 48)
-    assert stops.options.early_stopping is True
-
-    assert [v.label for v in of_models(["a/b", "c"], 32)] == ["b", "c"]
-    with pytest.raises(InvalidRequest, match="two to four models"):
-        of_models(["a"], 32)
-
-
-@pytest.mark.parametrize(
-    ("lines", "sentence"),
-    [
-        ("temperature=0", "Choose two to four option sets to compare; there is 1"),
-        ("", "there are 0"),
-        ("seed=1\n" * 5, "there are 5"),
-        ("seed=1\nwarm", "Option set 2: 'warm' cannot be read"),
-        ("seed=1\nheat=2", "Option set 2: unknown option heat"),
-        ("temperature=hot\nseed=1", "Option set 1: temperature must be a number"),
-        ("temperature=[1]\nseed=1", "Option set 1: temperature must be a number"),
-    ],
-)
-def test_option_sets_that_are_at_fault_are_named(lines: str, sentence: str) -> None:
-    with pytest.raises(InvalidRequest, match=re.escape(sentence)):
-        of_option_sets("gpt2", lines, 32)
-
-
-def test_the_fastest_is_named_once_all_are_measured() -> None:
-    run = VariantsRun("Once", variants(*(GREEDY.replace(num_beams=n) for n in (1, 2, 4))))
-    list(run.measure(FakeBackend()))
-    assert "noise" not in variants_report(run.rows)
-    assert "No difference within noise." in variants_report(run.rows, is_over=True)
-
-    def take(row: int, seconds: float) -> None:
-        timing = run.rows[0].later[0].timing.__class__(decode_s=seconds, total_s=seconds)
-        run.rows[row].later = [result(timing=timing)] * CACHED_CALLS
-
-    take(2, 0.306)
-    said = variants_report(run.rows, is_over=True)
-    assert "set 2: 3.0× as long as set 0, which takes 102 ms." in said
-    assert said.count(" fastest") == 2, "two that nobody can tell apart"
-    take(1, 0.2)
-    assert "set 0 is fastest: 102 ms. set 2: 3.0× as long." in variants_report(
-        run.rows, is_over=True
-    )
-
-
-@pytest.mark.parametrize("text", INJECTIONS)
-def test_labels_and_texts_of_variants_are_escaped(text: str) -> None:
-    run = VariantsRun("Once", [Variant(text, "gpt2", GREEDY), Variant("b", "gpt2", GREEDY)])
-    run.rows[0].text = text
-    run.rows[1].problem = text
-    html = variants_report(run.rows)
-    assert is_text(html)

@@ -8,7 +8,6 @@ import pytest
 
 from playground.context.runs import Shown
 from playground.tabs.generate.report import (
-    empty_report,
     empty_story,
     origin,
     report,
@@ -17,6 +16,7 @@ from playground.tabs.generate.report import (
 )
 from playground.tabs.generate.token_view import token_view
 from playground.ui.wording import ANSWERING
+from playground.walkthrough.introduction import introduction
 from tests.playground.reader import is_text, words
 from tests.playground.samples import INJECTIONS, KEY, miss, result
 from xla_backend import (
@@ -128,7 +128,7 @@ def test_every_slot_of_the_shape_is_drawn_a_large_one_in_proportion() -> None:
     assert 'aria-label="5 input, 11 padding, 3 new, 29 unused"' in markup
     text = words(markup)
     assert "16 input slots" in text
-    for page in (markup, empty_report(ANSWERING), waiting_report(HIT, 0, ANSWERING)):
+    for page in (markup, waiting_report(HIT, 0, ANSWERING)):
         assert "prompt" not in words(page).lower()
         assert page.index("slot-prompt") < page.index("slot-padding")
 
@@ -182,9 +182,8 @@ def test_prompt_and_text_stay_text(text: str) -> None:
 def test_the_box_explains_itself_and_says_that_it_is_being_written() -> None:
     assert 'aria-busy="true"' in story("Once", " upon", writing=True)
     assert "caret" not in story("Once", " upon")
-    assert "The first time a shape is used, XLA must compile it." in words(empty_report())
     assert "The text appears here" in words(empty_story())
-    assert 'href="?tab=runs"' in empty_story(), "after a reload, earlier texts are found from here"
+    assert 'href="?tab=runs"' in introduction(), "after a reload, earlier texts are found here"
     markup = story("summarize: a <b>", "A fox.", wording=ANSWERING)
     assert words(markup) == "Input text summarize: a &lt;b&gt; Answer A fox."
     assert words(story("Once", "upon")) == "Once upon"

@@ -51,7 +51,7 @@ def test_every_slot_of_the_shape_is_drawn_in_its_place() -> None:
     assert markup.count("slot-padding") == 11 and "slot-prompt" not in markup
     assert markup.index("slot-padding") < markup.index("token given") < markup.index("<button")
 
-    assert "tokens of the answer appear here" in empty_token_view(ANSWERING)
+    assert "tokens appear here" in empty_token_view()
     assert "No token was written" in view()
 
 

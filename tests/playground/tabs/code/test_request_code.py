@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from gradio_client import Client
 
-from playground.tabs.generate.request_code import (
+from playground.tabs.code.request_code import (
     FORMS,
     CodeRequest,
     client_code,

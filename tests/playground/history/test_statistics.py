@@ -4,7 +4,7 @@ import pytest
 
 from playground.context.runs import Shown
 from playground.history import records
-from playground.tabs.statistics.run_statistics import by_shape, cached
+from playground.history.statistics import by_shape, cached
 from tests.playground.samples import miss, result
 from xla_backend import CacheKey, CacheOutcome, Timing
 

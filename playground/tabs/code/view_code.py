@@ -10,7 +10,7 @@ import gradio as gr
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.context.runs import page_mode
-from playground.tabs.generate.request_code import FORMS, SHORTEST, CodeRequest
+from playground.tabs.code.request_code import FORMS, SHORTEST, CodeRequest
 from playground.ui.components import QUIET, heading, html, link_controls
 from xla_backend import BackendError
 
@@ -51,14 +51,14 @@ class ViewCode:
                 elem_id="request_code",
             )
 
-    def connect(self, request: RequestFields) -> None:
-        """Connects the card to the fields of the request."""
+    def connect(self, request: RequestFields, columns: gr.Textbox) -> None:
+        """Connects the card to the fields of the request and its columns."""
         self._request = request
         self.copy_link.click(
             None,
-            [*request.settings.values(), self.link_runs],
+            [*request.settings.values(), self.link_runs, columns],
             self.notice,
-            js="(...values) => copyLink('playground', SETTINGS, values, values.at(-1))",
+            js="(...values) => copyLink('playground', SETTINGS, values, ...values.slice(-2))",
             **QUIET,
         )
         # A change by the visitor makes the link stale; one by the page does not.

@@ -1,1 +1,0 @@
-"""The Side by side tab."""

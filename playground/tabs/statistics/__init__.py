@@ -1,1 +1,0 @@
-"""The Statistics tab: what the engine and this visitor's runs took, counted."""
