@@ -104,7 +104,7 @@ class FakeStream(Stream[Chunk, Result], Generic[Chunk, Result]):
         self.error: Exception | None = None
         self.is_over = False
         self.passed_s = dict.fromkeys(STEPS, 0.0)
-        self._is_admitted = False
+        self.is_admitted = self.has_waited = False
         self.entry = Entry(backend.queue, self._admit, self.excludes, self._left_s)
         super().__init__()
 
@@ -122,7 +122,9 @@ class FakeStream(Stream[Chunk, Result], Generic[Chunk, Result]):
         return None
 
     def _admit(self) -> None:
-        self._is_admitted = True
+        self.is_admitted = True
+        if self.has_waited:
+            self.passed_s["turn"] += time.perf_counter() - self.arrived
         threading.Thread(target=self._work, daemon=True).start()
 
     def _work(self) -> None:
@@ -164,7 +166,7 @@ class FakeStream(Stream[Chunk, Result], Generic[Chunk, Result]):
     def stop(self) -> None:
         super().stop()
         self.backend.tell()
-        if not self._is_admitted and self.entry.leave():
+        if not self.is_admitted and self.entry.leave():
             self._end(partial(self.finish, None))
 
     def _next(self, own: Iterator[Chunk], number: int) -> Chunk | None:
@@ -525,6 +527,7 @@ class FakeBackend(Script, ServedBackend):
         except NoRoom:
             self.streams.remove(stream)
             raise
+        stream.has_waited = not stream.is_admitted
         return stream
 
     def prepare(self, request: TextRequest) -> Prepared:

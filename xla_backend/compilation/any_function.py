@@ -20,8 +20,8 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from tensorflow.python.eager import record  # noqa: E402
 
-from xla_backend.child_process.forks import Origin  # noqa: E402
 from xla_backend.compilation.function_cache import Built, FunctionCache  # noqa: E402
+from xla_backend.interface.errors import Origin  # noqa: E402
 from xla_backend.interface.results import CacheEntry, CacheOutcome, FirstCall, Signature  # noqa: E402
 
 _STATIC = (bool, int, float, complex, str, bytes, type(None))

@@ -16,10 +16,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from xla_backend.child_process.forks import Origin
 from xla_backend.engine.background import Background
 from xla_backend.engine.request import AwaitEngine, AwaitResult, AwaitRow, Request, Stopped
-from xla_backend.interface.errors import EngineStopped
+from xla_backend.interface.errors import EngineStopped, Origin
 from xla_backend.interface.results import EngineStatus
 from xla_backend.interface.timing import BusyClock
 from xla_backend.rows.scheduler import RowScheduler

@@ -15,9 +15,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from xla_backend.child_process.forks import Origin
 from xla_backend.child_process.parent_side import CLOSE_S
-from xla_backend.interface.errors import BackendError, EngineStopped
+from xla_backend.interface.errors import BackendError, EngineStopped, Origin
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.request_queue import Entry, QueueLimits, RequestQueue
 from xla_backend.interface.requests import REQUEST_ID

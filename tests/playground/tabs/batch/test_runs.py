@@ -1,5 +1,6 @@
 """A batch, turn by turn, and what is shown and written of it. The engine has no model."""
 
+import asyncio
 import csv
 import io
 import json
@@ -13,6 +14,7 @@ from playground.context.page_context import PageContext
 from playground.tabs.batch import report as batch_report
 from playground.tabs.batch.prompts import BatchPrompt
 from playground.tabs.batch.runs import Batch, checked
+from tests.playground.carrying_out import answers
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.samples import INJECTIONS
 from xla_backend import (
@@ -47,7 +49,7 @@ def a_batch(page: PageContext) -> Batch:
 
 
 def turn(batch: Batch, page: PageContext) -> None:
-    for _ in batch.turn(page):
+    for _ in answers(batch.turn(page)):
         pass
 
 
@@ -73,11 +75,16 @@ def test_stop_keeps_what_is_done_and_ends_what_is_written(page: PageContext) -> 
     assert len(json.loads(batch.to_json())["results"]) == 1
 
     batch = a_batch(page)
-    steps = batch.turn(page)
-    for _ in ("", " one"):
-        next(steps)
-    batch.stop()
-    list(steps)
+    page.backend.hold("text")
+    page.backend.write(" one")
+
+    async def stop_at_the_first_text() -> None:
+        async for _ in batch.turn(page):
+            if batch.rows[0].text:
+                batch.stop()
+
+    asyncio.run(stop_at_the_first_text())
+    page.backend.release()
     assert batch.rows[0].text == " one"
     assert batch.is_over
 
