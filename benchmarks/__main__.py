@@ -29,9 +29,10 @@ MEASURES = (
     "page",
     "load",
     "maskbench",
+    "gpu",
 )
-NEED_FILES = ("maskbench",)
-"""Measures that run only if their files are named."""
+NEED_MORE = ("maskbench", "gpu")
+"""Measures that run only if they are named: they need files, or a GPU."""
 
 
 def main() -> int:
@@ -50,9 +51,7 @@ def main() -> int:
     if options.measure:
         return int(not run(modules[options.measure], options, shlex.join(sys.argv[1:])))
     failed = [
-        n
-        for n in MEASURES
-        if n not in NEED_FILES and not run(modules[n], parser.parse_args([n]), n)
+        n for n in MEASURES if n not in NEED_MORE and not run(modules[n], parser.parse_args([n]), n)
     ]
     return int(bool(failed))
 

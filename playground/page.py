@@ -22,6 +22,7 @@ from playground.api.endpoints import add_endpoints
 from playground.api.openai_host import OpenAiHost
 from playground.context.limits import Limits
 from playground.context.page_context import PageContext
+from playground.record.session import session_page
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
 from playground.server.health import health
@@ -126,6 +127,7 @@ def create_app(
         request = built["playground"].fields
         built["chat"].open_in(request)
         built["runs"].connect(request)
+        built["playground"].save_session(partial(session_page, page))
         pickers = {address: _pickers(item) for address, item in items.items()}
         _share_model(page, items, pickers)
         items["chat"].select(built["chat"].prepare, None, None, **QUIET)

@@ -1,9 +1,9 @@
 """The command line: `python -m xla_backend generate PROMPT ...`, `chat`, `decide TEXT`,
 `transcribe FILE ...`, `warm`, `inspect`, `models`, `baseline`.
 
-Knows arguments, output and exit statuses. Must not know how text is generated. Results go to
-stdout, everything else to stderr. Exit status: 0 if all requests succeeded, 2 if a request was
-wrong (the others are still served), 1 if this program failed.
+Knows arguments, output and exit statuses. Results go to stdout, everything else to stderr. Exit
+status: 0 if all requests succeeded, 2 if a request was wrong (the others are still served), 1 if
+this program failed.
 """
 
 from __future__ import annotations

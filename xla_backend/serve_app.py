@@ -1,7 +1,7 @@
 """The Ray Serve application: `serve run xla_backend.serve_app:app`.
 
-Knows the deployments and their Ray Serve settings, which a Serve config file can override. Must not
-know what they do. Needs requirements-ray.txt.
+Knows the deployments and their Ray Serve settings, which a Serve config file can override. Needs
+requirements-ray.txt.
 """
 
 # No postponed annotations: Ray Serve checks the arguments with the class in the annotation.

@@ -1,7 +1,6 @@
 """`TerminalChat`: a conversation with an instruct model in a terminal.
 
-Knows lines, signals and the line under an answer. Must not know how text is generated, nor the
-arguments of the command line.
+Knows lines, signals and the line under an answer.
 """
 
 from __future__ import annotations

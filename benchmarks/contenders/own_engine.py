@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 from benchmarks.contenders import LIKELY, Likely, Request
@@ -21,7 +20,6 @@ class Model:
         self._model = str(gguf if gguf.exists() else folder)
         self._backend = Backend(Registry(weights="auto" if gguf.exists() else weights), store="off")
         self._backend.load(self._model)
-        self._salts = map(str, itertools.count(1))
 
     def generate(self, request: Request) -> list[int]:
         """The new tokens."""
@@ -33,13 +31,8 @@ class Model:
         return [token.id for token in result.tokens]
 
     def likely(self, ids: tuple[int, ...]) -> Likely:
-        """A row for each position; what precedes it is a cached prefix."""
-        salt = next(self._salts)
-        options = GenerationOptions(max_new_tokens=1)
-        found = []
-        for end in range(1, len(ids) + 1):
-            prompt = TokenIds(ids[:end])
-            result = self._backend.generate(self._model, prompt, options, cache_salt=salt)
-            tops = result.tokens[0].top_logprobs[:LIKELY]
-            found.append([(top.id, top.logprob) for top in tops])
-        return found
+        """A row for each position."""
+        options, prompt = GenerationOptions(max_new_tokens=1), TokenIds(ids)
+        result = self._backend.generate(self._model, prompt, options, with_prompt_logprobs=True)
+        places = [*result.prompt_logprobs[1:], result.tokens[0]]
+        return [[(top.id, top.logprob) for top in each.top_logprobs[:LIKELY]] for each in places]

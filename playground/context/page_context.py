@@ -158,8 +158,6 @@ class PageContext:
             return self.speech_models()
         if picker == "inside_model":
             return [*self.models(), *self.speech_models()]
-        if picker == "crowd_model":
-            return [model for model in self.models() if model.family == "decoder-only"]
         return [model for model in self.models() if model.is_instruct or picker != "chat_model"]
 
     def _all_models(self) -> list[ModelInfo]:

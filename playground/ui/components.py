@@ -285,7 +285,7 @@ def model_description(model: ModelInfo) -> str:
     elif model.stored_bytes:
         facts.append(f"{file_size(model.stored_bytes)} on disk")
     if model.kernels == "xla":
-        facts.append("XLA alone, float32 in memory")
+        facts.append(f"XLA alone on {model.device}, float32 in memory")
     if model.activations != "exact":
         facts.append(f"activations {model.activations}")
     if model.context_length:

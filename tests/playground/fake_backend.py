@@ -267,7 +267,9 @@ class FakeTextStream(FakeStream[str, GenerationResult]):
             text="".join(said),
             tokens=tuple(_token(i, text) for i, text in enumerate(said)),
             prompt_tokens=self.met.prompt_tokens,
-            prompt_texts=_prompt_texts(self.request.prompt),
+            prompt_texts=(texts := _prompt_texts(self.request.prompt)),
+            prompt_logprobs=tuple(_token(i, text) for i, text in enumerate(texts))
+            * self.request.with_prompt_logprobs,
             key=self.met.key,
             requested_key=self.met.requested_key,
             cache=self.met.outcome,

@@ -78,7 +78,7 @@ def test_no_event_waits_in_gradio_s_queue_but_those_that_use_no_engine(admin: bo
     events = [fn for fn in page_for_chat(admin=admin).fns.values() if fn.queue]
     limited = {fn.name for fn in events if fn.concurrency_limit not in (None, "default")}
     assert limited == {"_inspect", "_measure", "_texts", "_passes", "_try"}
-    waiting = {"carry_out", "_take_turn", "generate", "transcribe", "_measure"}
+    waiting = {"carry_out", "generate", "transcribe", "_measure"}
     assert waiting == {fn.name for fn in events if fn.name in waiting and is_asynchronous(fn.fn)}
 
 

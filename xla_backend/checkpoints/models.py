@@ -31,6 +31,7 @@ from xla_backend.checkpoints.weights import (
     read_config_values,
     weight_files,
 )
+from xla_backend.compilation import device
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions, shown
 from xla_backend.interface.results import ModelInfo
@@ -232,6 +233,7 @@ class Registry:
         self.weights = kinds.chosen(weights)
         self.activations = kinds.chosen_activations(activations)
         self.kernels = kinds.chosen_kernels(kernels)
+        self.device = str(device.chosen())
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)
@@ -312,7 +314,11 @@ class Registry:
 
     def _as_chosen(self, info: ModelInfo) -> ModelInfo:
         return dataclasses.replace(
-            info, weights=self.weights, activations=self.activations, kernels=self.kernels
+            info,
+            weights=self.weights,
+            activations=self.activations,
+            kernels=self.kernels,
+            device=self.device,
         )
 
     def _bundled(self) -> dict[str, tuple[ModelInfo, Path]]:

@@ -90,8 +90,8 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
         raise InvalidRequest(
             "The last message has tool calls: send their results after it, with the role tool."
         )
-    is_asked = last.role in ("assistant", "tool") or last.content.strip()
-    if not is_asked or not any(message.content.strip() for message in messages):
+    has_question = last.role in ("assistant", "tool") or last.content.strip()
+    if not has_question or not any(message.content.strip() for message in messages):
         raise _empty("answer")
 
 

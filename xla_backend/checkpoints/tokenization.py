@@ -241,8 +241,8 @@ class Tokenizer:
             first, second, third = map(self._rust.token_to_id, names)
             if first is not None and second is not None and third is not None:
                 begin = self._rust.encode("", add_special_tokens=True).ids
-                before, behind = (self.encode(text, special=False) for text in (prefix, suffix))
-                return [*begin, first, *before, second, *behind, third]
+                before, after = (self.encode(text, special=False) for text in (prefix, suffix))
+                return [*begin, first, *before, second, *after, third]
         raise InvalidRequest(
             "this model cannot fill in the middle: it has no tokens for it. Send only the text "
             "before, or choose a model for code."

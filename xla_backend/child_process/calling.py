@@ -1,8 +1,8 @@
 """`started`: a process that calls one function for this one, and ends with its answer, or with
 this one.
 
-Knows how the call and its answer are sent, on both sides. Must not know what is called. Functions
-are named ("package.module:function"), so that only the process imports what they need.
+Knows how the call and its answer are sent, on both sides. Functions are named
+("package.module:function"), so that only the process imports what they need.
 """
 
 from __future__ import annotations

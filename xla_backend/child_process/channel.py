@@ -1,6 +1,6 @@
 """`Channel`: messages between two processes over one connection, sent from any thread.
 
-Knows framing, pickling and threads. Must not know what the messages mean.
+Knows framing, pickling and threads.
 """
 
 from __future__ import annotations

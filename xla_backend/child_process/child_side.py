@@ -1,6 +1,6 @@
 """How a module that `ChildProcess` runs begins and ends.
 
-Knows the inherited connection and what must be cleaned up. Must not know the work.
+Knows the inherited connection and what must be cleaned up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`Compiler`: restores functions from the store, or traces and compiles them and stores the result.
 
-Knows how a definition and XLA's machine code travel between TensorFlow and the store. Must not know
-what the functions compute, their cache keys, or the format of XLA's cache files (`hlo_stub`).
+Knows how a definition and XLA's machine code travel between TensorFlow and the store.
 """
 
 from __future__ import annotations

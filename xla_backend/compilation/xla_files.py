@@ -1,7 +1,6 @@
 """The files of XLA's persistent cache: the fields that are used here.
 
-Knows their format. Must not import TensorFlow, which has no Python classes for them, so that the
-store can be inspected without it.
+Knows their format.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The folder of XLA's persistent cache, private to this process.
 
-Knows TensorFlow's flag for it and the files in it. Must not import TensorFlow (the flag must be set
-before that) nor know the store, which keeps the files' bytes.
+Knows TensorFlow's flag for it and the files in it.
 
 It is not the store's folder itself, because TensorFlow raises inside the running call if an entry
 is truncated or the folder cannot be written. Only entries with a verified checksum come here, no

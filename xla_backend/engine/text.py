@@ -158,6 +158,7 @@ class Text(Request):
         self.row = row = pool.row(
             prepared.token_ids, prepared.request.cache_salt, prepared.options, self._grammar
         )
+        row.prompt_records = [] if prepared.request.with_prompt_logprobs else None
         yield AwaitRow(pool.rows)
         if not row.generated:
             raise Stopped
@@ -169,6 +170,7 @@ class Text(Request):
                 batch_size=max(1, self.rows_at_most),
                 cached_tokens=row.reused,
                 cached_from_disk=row.is_restored,
+                prompt_logprobs=model.prompt_tokens(row.token_ids, row.prompt_records),
                 parting=row.parting,
             )
         )
@@ -293,6 +295,7 @@ class Text(Request):
         batch_size: int = 1,
         cached_tokens: int = 0,
         cached_from_disk: bool = False,
+        prompt_logprobs: tuple[Token, ...] = (),
         parting: Parting | None = None,
     ) -> GenerationResult:
         prepared, watch, stops = self._prepared, self.watch, self._stops
@@ -319,7 +322,7 @@ class Text(Request):
         reason = _reason(is_complete, bool(ids) and model.is_end(ids[-1], prepared.options))
         timing, spans = watch.read(), watch.spans()
         is_over, row = generated > 0 and (is_complete or bool(stops.found)), None
-        if key.is_pooled and generated:
+        if key.is_pooled and generated and not prompt_logprobs:
             row = RowRun(
                 len(prompt_ids),
                 positions(len(prompt_ids) - cached_tokens),
@@ -356,6 +359,7 @@ class Text(Request):
             spans=spans,
             cached_tokens=cached_tokens,
             cached_from_disk=cached_from_disk,
+            prompt_logprobs=prompt_logprobs,
             passes=passes,
             rounded_bits=model.info.rounded_bits,
             activations=model.info.activations,

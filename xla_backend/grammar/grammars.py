@@ -18,7 +18,6 @@ from typing import Any
 from xla_backend.grammar import (
     automaton,
     channels,
-    document_rules,
     gbnf,
     json_text,
     step_by_step,
@@ -27,9 +26,10 @@ from xla_backend.grammar import (
 from xla_backend.grammar.automaton import Automaton, Vocabulary
 from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.pattern import Pattern
+from xla_backend.grammar.schemas import documents
+from xla_backend.grammar.schemas.unique_items import UniqueItems
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.grammar.tool_format import ToolFormat
-from xla_backend.grammar.unique_items import UniqueItems
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import Behind, Grammar
 from xla_backend.interface.prompt import THOUGHTS_END
@@ -53,13 +53,13 @@ def regex(grammar: Grammar) -> str:
     if grammar.behind:
         return f"{_BEHIND[grammar.behind]}(?:{regex(dataclasses.replace(grammar, behind=''))})"
     if grammar.kind == "json_schema":
-        return document_rules.read(grammar.text, is_closed=grammar.strict).regex()
+        return documents.read(grammar.text, is_closed=grammar.strict).regex()
     if grammar.kind == "tool_calls":
         asked = json.loads(grammar.text)
         answer = Grammar.of(asked["answer"])
         return tool_calls.regex(asked, regex(answer) if answer else None)
     if grammar.kind == "json_object":
-        return json_text.any_object(document_rules.ANY_LEVELS, 0)
+        return json_text.any_object(documents.ANY_LEVELS, 0)
     if grammar.kind == "regex":
         return Pattern(grammar.text).whole()
     if grammar.kind == "gbnf":
@@ -122,7 +122,7 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
         strict += [name] if is_strict else []
         try:
             schemas[name] = tool_calls.without_notes(tool["function"]["parameters"]) | _ANY_OBJECT
-            tool_calls.arguments(schemas[name], is_strict).regex(document_rules.ANY_LEVELS)
+            tool_calls.arguments(schemas[name], is_strict).regex(documents.ANY_LEVELS)
         except (InvalidRequest, RecursionError) as error:
             if not is_strict:
                 schemas[name] = _ANY_OBJECT
@@ -161,12 +161,12 @@ def _rules(grammar: Grammar, asked: str | None) -> str:
     if grammar.behind and (asked is None or grammar.kind == "json_schema"):
         before = step_by_step.matching(_BEHIND[grammar.behind])
         if grammar.kind == "json_schema":
-            rules = document_rules.read(grammar.text, is_closed=grammar.strict)
+            rules = documents.read(grammar.text, is_closed=grammar.strict)
             return "start: {} {}\n{}".format(before, *rules.part("inner_"))
         inner = _rules(dataclasses.replace(grammar, behind=""), None).removeprefix("start")
         return f"start: {before} inner\ninner{inner}"
     if grammar.kind == "json_schema":
-        return document_rules.read(grammar.text, is_closed=grammar.strict).rules()
+        return documents.read(grammar.text, is_closed=grammar.strict).rules()
     if asked is not None:
         return f"start: {step_by_step.matching(asked)}"
     if grammar.kind == "gbnf":
@@ -178,7 +178,7 @@ def _rules(grammar: Grammar, asked: str | None) -> str:
     others: list[str] = []
     for name, of in told["tools"].items():
         rules = tool_calls.arguments(of, name in told["strict"])
-        if (whole := _or_none(rules.regex, document_rules.ANY_LEVELS)) is not None:
+        if (whole := _or_none(rules.regex, documents.ANY_LEVELS)) is not None:
             parts[name] = step_by_step.matching(whole)
         else:
             parts[name], more = rules.part(f"a{len(parts)}_")
@@ -188,7 +188,7 @@ def _rules(grammar: Grammar, asked: str | None) -> str:
     if answer is not None and (whole := _or_none(regex, answer)) is not None:
         part = step_by_step.matching(whole)
     elif answer is not None:
-        part, more = document_rules.read(answer.text, is_closed=answer.strict).part("answer_")
+        part, more = documents.read(answer.text, is_closed=answer.strict).part("answer_")
         others.append(more)
     return "\n".join([tool_calls.rules(told, parts, part), *others])
 
@@ -282,7 +282,7 @@ class Grammars:
             return self._add(grammar, saved).for_row()
         if grammar.kind != "json_schema":
             return self._add(grammar, self._follow(grammar, self._vocabulary)).for_row()
-        rules, unique = document_rules.read(grammar.text, is_closed=grammar.strict), None
+        rules, unique = documents.read(grammar.text, is_closed=grammar.strict), None
         if rules.has_unique:
             unique = UniqueItems(rules.algebra, self._vocabulary)
         made = StepByStep.of(_rules(grammar, None), self._vocabulary, unique)

@@ -15,7 +15,7 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from xla_backend.grammar.automaton import NONE, Vocabulary
-from xla_backend.grammar.unique_items import UniqueItems
+from xla_backend.grammar.schemas.unique_items import UniqueItems
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import MAX_DRAFTS
 

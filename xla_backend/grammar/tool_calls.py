@@ -10,8 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from xla_backend.grammar import channels, document_rules, json_text, step_by_step
-from xla_backend.grammar.document_rules import DocumentRules
+from xla_backend.grammar import channels, json_text, step_by_step
+from xla_backend.grammar.schemas import documents
+from xla_backend.grammar.schemas.documents import DocumentRules
 from xla_backend.grammar.tool_format import ToolFormat
 
 
@@ -29,12 +30,12 @@ def without_notes(schema: Any) -> Any:
 
 
 def arguments(schema: Any, is_strict: bool) -> DocumentRules:
-    """The rules of a function's arguments; see `document_rules.read`.
+    """The rules of a function's arguments; see `documents.read`.
 
     Objects are closed, as functions take no arguments that they do not name. Of a tool that is not
     `strict`, keywords that cannot be read are left out.
     """
-    return document_rules.read(json.dumps(schema), is_closed=True, is_lenient=not is_strict)
+    return documents.read(json.dumps(schema), is_closed=True, is_lenient=not is_strict)
 
 
 def regex(asked: Mapping[str, Any], answer: str | None) -> str:
@@ -51,7 +52,7 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     opening, middle, closing = _parts(form)
     names: dict[str, list[str]] = {}
     for name, schema in asked["tools"].items():
-        written = arguments(schema, name in asked["strict"]).regex(document_rules.ANY_LEVELS)
+        written = arguments(schema, name in asked["strict"]).regex(documents.ANY_LEVELS)
         names.setdefault(written, []).append(json_text.literal(name))
     ways = [f"(?:{'|'.join(each)}){middle}{written}" for written, each in names.items()]
     calls = f"{opening}(?:{'|'.join(ways)}){closing}"

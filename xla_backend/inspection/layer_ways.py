@@ -87,7 +87,7 @@ class _Step:
 
     def __init__(self, model: Any, key: CacheKey) -> None:
         prefilled = model.prefill(*model.example(key.padded_length))
-        kv_cache = model.empty_kv_cache(1, key.num_beams, key.max_new_tokens)
+        kv_cache = model.empty_kv_cache(key.num_beams, key.max_new_tokens)
         arguments = (
             tf.zeros([key.num_beams, 1], tf.int32),
             tf.constant(0),

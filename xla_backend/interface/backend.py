@@ -1,7 +1,7 @@
 """The interface of all backends, as protocols.
 
 `Backend` runs the engine in this process, `BackendProcess` in a child process. Their docstrings say
-only how they differ. Must not know either of them.
+only how they differ.
 """
 
 from __future__ import annotations

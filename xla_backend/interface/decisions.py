@@ -2,7 +2,7 @@
 likely each of them is.
 
 Knows the JSON of both (that of Transformers' `decision/`, where it fits) and the words in which a
-model is asked. Must not know how tokens are made, nor how probabilities are computed.
+model is asked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A comparison of one function called in three ways: request, results and their arithmetic.
 
-Knows the names of the example functions and the three ways. Must not import TensorFlow (the page's
-process imports this module) nor know what the functions compute.
+Knows the names of the example functions and the three ways.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`TextRequest`, `SpeechRequest`: requests as their callers make them; `Prepared`: a text request
 with what its model makes of it; `REQUEST_ID`: the server's id of the current HTTP request.
 
-Knows their fields and what they mean. Must not know how tokens are made, nor TensorFlow.
+Knows their fields and what they mean.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class TextRequest:
         model: a name that `Backend.models` lists, or a folder if the registry allows folders.
         prompt: the text to continue, or the messages of a conversation for an instruct model.
         options: of the generation.
-        mode: "rows" needs a decoder-only model and one beam; "padded" cannot follow a grammar or
-            answer questions. None: rows where the model and the options allow them, else padded.
+        mode: "rows" needs a decoder-only model and one beam; "padded" cannot follow a grammar,
+            answer questions, or give the log-probabilities of a prompt. None: rows where the model
+            and the options allow them, else padded.
         exact_key: only padded: do not reuse a larger compiled function; compile this request's
             cache key.
         cache_salt: a row may reuse the prefixes of requests with the same salt. Timings tell a
@@ -56,6 +57,8 @@ class TextRequest:
         in_chunks: False if only the result is wanted: no text is sent before it.
         with_tokens: chunks have their tokens, see `TextChunk`.
         with_progress: an empty chunk reports each part of the prompt that a row of the pool reads.
+        with_prompt_logprobs: the result has the prompt's tokens with their log-probabilities. All
+            of it is read, because cached prefixes have none.
         questions: about the prompt, which is a text. With them nothing is generated: the result is
             `Decisions`, and rows of the pool read the prompt once for all of them.
     """
@@ -72,6 +75,7 @@ class TextRequest:
     in_chunks: bool = True
     with_tokens: bool = False
     with_progress: bool = False
+    with_prompt_logprobs: bool = False
     questions: tuple[Question, ...] = ()
 
     def mode_with(self, info: ModelInfo, has_rows: bool) -> Mode:
@@ -103,13 +107,18 @@ class TextRequest:
                 f"that converts float16, and this request for {info.name} lacks one of them: "
                 "leave mode out."
             )
-        if (options.grammar or self.questions) and (is_padded or not is_possible):
-            what = "answer questions" if self.questions else "follow a grammar"
-            raise InvalidRequest(
-                f"{info.name} cannot {what} here: that needs a decoder-only model, one beam, no "
-                "exact_key, and a processor that converts float16. Choose another model, or leave "
-                f"the {'questions' if self.questions else 'grammar'} out."
-            )
+        only_rows = {
+            "follow a grammar": options.grammar,
+            "answer questions": self.questions,
+            "give the log-probabilities of a prompt": self.with_prompt_logprobs,
+        }
+        for what, is_requested in only_rows.items():
+            if is_requested and (is_padded or not is_possible):
+                raise InvalidRequest(
+                    f"{info.name} cannot {what} here: that needs a decoder-only model, one beam, "
+                    "no exact_key, and a processor that converts float16. Choose another model, or "
+                    "do not ask for it."
+                )
         return "rows" if is_possible and not is_padded else "padded"
 
 

@@ -341,6 +341,8 @@ class GenerationResult:
             restored it if that is unknown.
         load_s: seconds of loading the model for this request, not part of `timing`.
         prompt_texts: text of each prompt token, as in `Token`; empty for a recording.
+        prompt_logprobs: the prompt's tokens with their log-probabilities, if they were requested;
+            the first has none, so its number is 0, without top tokens.
         batch_size: number of requests that ran together, this one included. They share the
             processor, so `timing` and `tokens_per_second` are this request's share.
         cut_tokens: number of tokens that were generated beyond `tokens`, until a stop string was
@@ -377,6 +379,7 @@ class GenerationResult:
     since_first_token_s: float = 0.0
     load_s: float = 0.0
     prompt_texts: tuple[str, ...] = ()
+    prompt_logprobs: tuple[Token, ...] = ()
     batch_size: int = 1
     cut_tokens: int = 0
     spans: tuple[Span, ...] = ()
@@ -629,6 +632,7 @@ class ModelInfo:
             "bfloat16" or "int8".
         activations: what matrices in blocks are multiplied by: "exact" or rounded to "int8".
         kernels: what computes: "own" machine code, or "xla" alone, with matrices in float32.
+        device: what computes it, "cpu" or a GPU with its name.
         own_context: context of the model itself if the server serves less; otherwise None.
         parameters: number of weights; None before it is loaded.
         formats: of its stored weights ("Q4_1, Q8_0"), the most used first; empty before it is
@@ -658,6 +662,7 @@ class ModelInfo:
     weights: str = "auto"
     activations: str = "exact"
     kernels: str = "own"
+    device: str = "cpu"
     own_context: int | None = None
     parameters: int | None = None
     formats: str = ""

@@ -1,7 +1,6 @@
 """Timing of a request by phases, and statistics over many requests.
 
-Knows phases, clocks and percentiles; all times are seconds of `time.perf_counter`. Must not
-know what happens in the phases, nor TensorFlow.
+Knows phases, clocks and percentiles; all times are seconds of `time.perf_counter`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`Tools`: the functions that a request allows the model to call.
 
-Knows OpenAI's form of them, which chat templates use, too. Must not know how a model writes a call.
+Knows OpenAI's form of them, which chat templates use, too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Traces of requests in Chrome's Trace Event Format, which Perfetto opens, too.
 
-Knows spans and results. Must not know who measured them, nor files.
+Knows spans and results.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m xla_backend.kernels`: lists kernels, shows their machine code, measures them.
 
-Knows the arguments. Must not know how anything is built.
+Knows the arguments.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _multiply(name: str, rows: int, integers: QuantizedRows | None) -> tuple[flo
     # All tiles in one call: a call from Python takes as long as half a tile.
     builder = Builder(ir.Module(kind), kind, [POINTER] * 3, is_public=True)
     multiply = micro_kernel.micro_kernel(
-        builder.module, rows, name, asks_ahead=True, integers=integers
+        builder.module, rows, name, prefetches=True, integers=integers
     )
     x_at, tiles_at, out_at = builder.arguments
     tiles = ForLoop(builder, long(0), long(_TILES), 1)

@@ -1,7 +1,6 @@
 """What kernels there are, by the names under which XLA calls them.
 
-Knows how each is built. Must not know what they are used for. Names alone need no LLVM: the page
-asks for them.
+Knows how each is built. Names alone need no LLVM: the page asks for them.
 """
 
 from __future__ import annotations

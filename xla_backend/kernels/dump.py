@@ -1,6 +1,6 @@
 """The machine code of kernels on this processor, as text, with its instructions counted.
 
-Knows LLVM's assembly. Must not know what kernels compute.
+Knows LLVM's assembly.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def module(name: str, rows: int | None, in_eight_bits: bool = False) -> ir.Modul
         raise ValueError(f"--rows needs a format: {', '.join((*FLOATS, *FORMATS))}.")
     integers = matmul.quantized_rows(name, in_eight_bits)
     made = ir.Module(name)
-    micro_kernel.micro_kernel(made, rows, name, asks_ahead=True, integers=integers).linkage = ""
+    micro_kernel.micro_kernel(made, rows, name, prefetches=True, integers=integers).linkage = ""
     return made
 
 

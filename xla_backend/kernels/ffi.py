@@ -1,8 +1,7 @@
 """XLA's foreign function interface: its structures in memory, and how a function is registered.
 
 Knows the C interface (xla/ffi/api/c_api.h, version 0.2, whose structures grow but keep the offsets
-of their fields), which TensorFlow's library exports. Must not know what a function computes.
-Importing it does not import TensorFlow.
+of their fields), which TensorFlow's library exports. Importing it does not import TensorFlow.
 """
 
 from __future__ import annotations

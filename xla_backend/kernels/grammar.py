@@ -1,7 +1,7 @@
 """Kernels of grammars: masks, next states and drafts, from tables at any addresses.
 
-Knows machine code and the tables' layout (`Tables`). Must not know how tables are made. Axes: S
-states, V vocabulary, C classes of tokens.
+Knows machine code and the tables' layout (`Tables`). Axes: S states, V vocabulary, C classes of
+tokens.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class _Rows:
         """Whether the row has one."""
         return self._call.icmp_unsigned("!=", self.classes, long(0))
 
-    def behind(self, token: Value) -> Value:
-        """The state behind a token, below 0 where it may not come."""
+    def next_state(self, token: Value) -> Value:
+        """The state after a token, below 0 where it may not come."""
         call = self._call
         classes = call.inttoptr(self.classes, POINTER)
         of_token = call.zext(call.load(call.at(classes, token, HALF), typ=HALF), LONG)
@@ -95,7 +95,7 @@ def build_mask(name: str) -> ir.Module:
     with call.if_else(row.has_grammar()) as (masked, copied):
         with masked:
             each = ForLoop(call, long(0), size, 1)
-            is_allowed = call.icmp_signed(">=", row.behind(each.index), ir.Constant(HALF, 0))
+            is_allowed = call.icmp_signed(">=", row.next_state(each.index), ir.Constant(HALF, 0))
             score = call.load(call.at(source, each.index, FLOAT), typ=FLOAT)
             score = call.select(is_allowed, score, ir.Constant(FLOAT, float(np.float32(FORBIDDEN))))
             call.store(score, call.at(target, each.index, FLOAT))
@@ -118,7 +118,7 @@ def build_advance(name: str) -> ir.Module:
     call.store(row.state, at)
     with call.if_then(row.has_grammar()):
         token = call.zext(call.load(call.at(tokens, row.loop.index, WORD), typ=WORD), LONG)
-        after = call.sext(row.behind(token), WORD)
+        after = call.sext(row.next_state(token), WORD)
         is_allowed = call.icmp_signed(">=", after, ir.Constant(WORD, 0))
         call.store(call.select(is_allowed, after, row.state), at)
     row.loop.close()

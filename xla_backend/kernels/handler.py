@@ -1,6 +1,6 @@
 """The function that XLA calls: how it reads a call's frame.
 
-Knows where operands and results are in it. Must not know what is computed.
+Knows where operands and results are in it.
 """
 
 from __future__ import annotations

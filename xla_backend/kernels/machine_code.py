@@ -1,7 +1,7 @@
 """Machine code for this processor, from LLVM's intermediate representation.
 
-Knows llvmlite: how a module is compiled, and short forms of its builder's calls. Must not know XLA,
-nor what is computed. A process compiles a module once and keeps the code.
+Knows llvmlite: how a module is compiled, and short forms of its builder's calls. A process compiles
+a module once and keeps the code.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Builder(ir.IRBuilder):
         return self.call(place, arguments)
 
 
-def look_up(builder: Builder, table: Sequence[int], places: Value) -> Value:
+def table_lookup(builder: Builder, table: Sequence[int], places: Value) -> Value:
     """Table look-up: for a vector of `4 * LANES` bytes from 0 to 15, the table's bytes."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512bw"):

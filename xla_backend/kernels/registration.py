@@ -1,6 +1,6 @@
 """Kernels that this process has compiled and given to XLA by name.
 
-Knows when machine code can run here. Must not know what is computed.
+Knows when machine code can run here.
 """
 
 from __future__ import annotations

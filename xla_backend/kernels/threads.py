@@ -1,7 +1,7 @@
 """Units of work that the threads of XLA's pool take one by one.
 
-Knows XLA's pool and the threads' shared state. Must not know what a unit computes. Units are not
-assigned to threads, so a late or slow thread delays only one unit, or one run of them.
+Knows XLA's pool and the threads' shared state. Units are not assigned to threads, so a late or slow
+thread delays only one unit, or one run of them.
 """
 
 from __future__ import annotations

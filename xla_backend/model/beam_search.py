@@ -1,7 +1,7 @@
 """Beam search, rule for rule as Transformers' `generate` does it, as pure TensorFlow.
 
-Knows running beams, finished hypotheses, and when a text can stop. Must not know models or the loop
-around a step (`decoding`). Axes: see `families.blocks`; F fields of a record: see `output`.
+Knows running beams, finished hypotheses, and when a text can stop. Axes: see `families.blocks`; F
+fields of a record: see `output`.
 """
 
 from __future__ import annotations
@@ -161,14 +161,13 @@ def select_beams(
         after, candidates, ends, parents, length**controls.length_penalty, stops_when_enough
     )
     stops = _stops(after, length, max_length, stops_when_enough, controls)
-    after = after._replace(
+    return after._replace(
         lengths=tf.where(state.done, state.lengths, count),
         done=state.done
         | (count >= controls.token_limit)
         | stops
         | (count >= tf.shape(state.outputs)[1]),
     )
-    return after if batch_size == 1 else _without_done(state, after)
 
 
 def _candidates(
@@ -320,13 +319,3 @@ def _stops(
 def _is_finished(finished: tf.Tensor) -> tf.Tensor:
     """Which of `[B, K, F + 1]` hold a hypothesis: `[B, K]` bool."""
     return finished[..., -1] > 0
-
-
-def _without_done(before: BeamSearchState, after: BeamSearchState) -> BeamSearchState:
-    """The state after a step in which texts that were done before keep what `output` reads."""
-
-    def unless_done(old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        return tf.where(tf.reshape(before.done, [-1, *[1] * (len(old.shape) - 1)]), old, new)
-
-    names = ("beam_parents", "finished", "finished_parents", "finished_scores")
-    return after._replace(**{x: unless_done(getattr(before, x), getattr(after, x)) for x in names})

@@ -30,14 +30,14 @@ from xla_backend.model.selection import Selection
 
 
 class SingleBeamState(NamedTuple):
-    """State of greedy search or sampling: B texts of up to N tokens, with K = 1.
+    """State of greedy search or sampling: a text of up to N tokens, with B = K = 1.
 
     Attributes:
         outputs: `[B, N, 1, F]` int32, the record of each token.
         count: scalar int32, tokens so far of the texts that go on. lengths: `[B]` int32, of each
             text. done: `[B]` bool, which have ended.
         counts: `[B, V]` int32, how often each token was generated.
-        kv_cache: keys and values of the new tokens, `[G, N, 1, D]` a layer.
+        kv_cache: keys and values of the new tokens, `[H, N, 1, D]` a layer.
     """
 
     outputs: tf.Tensor
@@ -99,18 +99,18 @@ class Decoder:
         """Runs the prompt; where `run` (scalar bool) is false, returns zeros of the same shapes."""
         return only_if(run, self.model.prefill, *inputs)
 
-    def initial_state(self, num_beams: int, max_new_tokens: int, batch_size: int = 1) -> State:
+    def initial_state(self, num_beams: int, max_new_tokens: int) -> State:
         """The state before the first token."""
         vocabulary_size = self.model.vocabulary_size
         num_fields = output.num_fields(vocabulary_size)
-        each = [batch_size] if num_beams == 1 else [batch_size, num_beams]
+        each = [1] if num_beams == 1 else [1, num_beams]
         common = {
-            "outputs": tf.zeros([batch_size, max_new_tokens, num_beams, num_fields], tf.int32),
+            "outputs": tf.zeros([1, max_new_tokens, num_beams, num_fields], tf.int32),
             "count": tf.constant(0),
-            "lengths": tf.zeros([batch_size], tf.int32),
-            "done": tf.zeros([batch_size], tf.bool),
+            "lengths": tf.zeros([1], tf.int32),
+            "done": tf.zeros([1], tf.bool),
             "counts": tf.zeros([*each, vocabulary_size], tf.int32),
-            "kv_cache": self.model.empty_kv_cache(batch_size, num_beams, max_new_tokens),
+            "kv_cache": self.model.empty_kv_cache(num_beams, max_new_tokens),
         }
         return (SingleBeamState if num_beams == 1 else BeamSearchState.initial)(**common)
 
@@ -129,11 +129,10 @@ class Decoder:
         Args:
             steps: scalar int32; zero runs nothing.
             reals, integers, logit_bias, is_end: the options, from `sampling.pack`.
-            prefilled: from `prefill`, of one text or of several as one batch.
+            prefilled: from `prefill`.
             state: from `initial_state` or an earlier call.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
-        batch_size, vocabulary_size = state.counts.shape[0], state.counts.shape[-1]
         num_beams = tf.nest.flatten(state.kv_cache)[0].shape[2]
         # Loops carry flat lists: a NamedTuple with a list inside does not survive them.
         structure = state.kv_cache
@@ -155,10 +154,8 @@ class Decoder:
 
             def take_prefilled() -> tuple[tf.Tensor, list[tf.Tensor]]:
                 zeros = [tf.zeros([num_beams, x.shape[0], x.shape[3]]) for x in kv_cache]
-                logits = tf.broadcast_to(
-                    prefilled.logits[:, None], [batch_size, num_beams, vocabulary_size]
-                )
-                return tf.reshape(logits, [batch_size * num_beams, vocabulary_size]), zeros
+                logits = prefilled.logits
+                return tf.broadcast_to(logits, [num_beams, logits.shape[1]]), zeros
 
             # The loop has the code that selects tokens only once, for the first token too: it is a
             # quarter of what XLA compiles.

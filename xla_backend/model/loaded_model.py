@@ -35,7 +35,7 @@ from xla_backend.kernels import registration
 from xla_backend.kernels.graph.grammar_operations import GrammarAddresses
 from xla_backend.kernels.matmul.blocks import Blocks, Weights
 from xla_backend.kernels.xla.grammar_tables import GrammarTables
-from xla_backend.model import families, sampling, saved_weights
+from xla_backend.model import families, output, sampling, saved_weights
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
 from xla_backend.model.families.blocks import WeightReader
@@ -44,7 +44,6 @@ from xla_backend.model.families.model import PooledModel
 from xla_backend.model.functions import FunctionBuilder, PaddedFunctions, blocks_of_row
 from xla_backend.model.generation import Generation
 from xla_backend.model.kv_memory import KVMemory
-from xla_backend.model.output import Output
 from xla_backend.model.pool_decoding import PoolDecoder
 from xla_backend.model.selection import Selection
 
@@ -102,7 +101,7 @@ class LoadedModel:
             saving = (store, name, weights.memory, facts)
             threading.Thread(target=saved_weights.save, args=saving, name="save-weights").start()
         if isinstance(model, PooledModel):
-            kernels.prepare(model.row_bytes > 0)
+            kernels.prepare(any(of.row_bytes for of in model.layer_memory))
         registration.wait_until_ready()  # for functions from disk, too
         numbers = Counter(facts["numbers"])
         self.info = dataclasses.replace(
@@ -139,7 +138,8 @@ class LoadedModel:
         self._pool: PoolDecoder | None = None
         if isinstance(model, PooledModel):
             assert model.context_length is not None, "decoder-only models have one"
-            block_bytes, state_bytes = sum(model.layer_bytes), model.row_bytes
+            block_bytes = sum(of.block_bytes for of in model.layer_memory)
+            state_bytes = sum(of.row_bytes for of in model.layer_memory)
             # One row of full context must fit.
             least = (blocks_of_row(model.context_length) + 1) * block_bytes + 2 * state_bytes
             memory = kernels.memory(block_bytes, max(kv_bytes, least), state_bytes)
@@ -197,7 +197,7 @@ class LoadedModel:
 
     def tokens(
         self,
-        output: Output,
+        written: output.Output,
         passes: Sequence[int] = (),
         first: int = 0,
         grammar: Automaton | StepByStep | None = None,
@@ -205,15 +205,15 @@ class LoadedModel:
         """The tokens of a text from one on, each with its own text.
 
         Args:
-            output: the text.
+            written: the text.
             passes: for each token, its row in the pass that generated it; empty without drafts.
             first: the token to begin with.
             grammar: what the text followed.
         """
         read = self.tokenizer.token_text
-        forced = [False] * len(output.tokens)
+        forced = [False] * len(written.tokens)
         if isinstance(grammar, Automaton):
-            forced = grammar.are_forced(output.tokens.tolist())
+            forced = grammar.are_forced(written.tokens.tolist())
         return tuple(
             Token(
                 id,
@@ -228,9 +228,22 @@ class LoadedModel:
                 forced[place],
             )
             for place, (id, logprob, ids, logprobs, forbidden, bits) in enumerate(
-                zip(*(values[first:].tolist() for values in output), strict=True), first
+                zip(*(values[first:].tolist() for values in written), strict=True), first
             )
         )
+
+    def prompt_tokens(
+        self, token_ids: Sequence[int], records: Sequence[np.ndarray] | None
+    ) -> tuple[Token, ...]:
+        """The tokens of a prompt, of which all but the first have a record; none without records.
+
+        Args:
+            token_ids: that begin with the prompt. records: `[F]` each, see `output`.
+        """
+        if records is None:
+            return ()
+        first = Token(token_ids[0], self.tokenizer.token_text(token_ids[0]), 0.0)
+        return (first, *(self.tokens(output.read(np.stack(records))) if records else ()))
 
     def no_speech_probability(self, generation: Generation) -> float:
         """The probability that the model gives to silence in a recording."""

@@ -73,6 +73,24 @@ def write(outputs: tf.Tensor, records: tf.Tensor, index: tf.Tensor) -> tf.Tensor
     return dynamic_update_slice(outputs, records[:, None], tf.stack([0, index, 0, 0]))
 
 
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """The log-probabilities `[V]` of all tokens, float64, from their logits `[V]`."""
+    scores = logits - logits.max().astype(np.float64)
+    return scores - np.log(np.exp(scores).sum())
+
+
+def record(logits: np.ndarray, token: int) -> np.ndarray:
+    """The record `[F]` of a token that was read, from the logits `[V]` before it."""
+    logprobs, most = log_softmax(logits), min(TOP_TOKENS, len(logits))
+    top = np.argpartition(-logits, most - 1)[:most]
+    top = top[np.lexsort((top, -logits[top]))]
+    found = np.zeros([num_fields(len(logits))], np.int32)
+    found[0], found[4 : 4 + most] = token, top
+    floats = found.view(np.float32)
+    floats[1], floats[4 + most :] = logprobs[token], logprobs[top]
+    return found
+
+
 def read(records: np.ndarray) -> Output:
     """The inverse of `as_records`, for the records `[n, F]` of one text."""
     top = num_top_tokens(records.shape[1])

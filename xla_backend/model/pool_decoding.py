@@ -7,6 +7,7 @@ T drafts, N tokens of a call, F fields of a record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,11 +15,11 @@ import tensorflow as tf
 
 from xla_backend.interface.options import MAX_DRAFTS
 from xla_backend.kernels.graph.grammar_operations import GrammarAddresses, are_given
-from xla_backend.kernels.graph.kv_operations import only_tokens
+from xla_backend.kernels.graph.kv_operations import Memory, in_blocks, only_tokens
 from xla_backend.kernels.xla.grammar_tables import GrammarTables
 from xla_backend.model import output, prompt_lookup, sampling
 from xla_backend.model.families.blocks import dynamic_update_slice, row
-from xla_backend.model.families.model import Memory, PooledModel
+from xla_backend.model.families.model import LayerMemory, PooledModel
 from xla_backend.model.prompt_lookup import Lookup
 from xla_backend.model.row_memory import DeviceMemory, OwnMemory
 from xla_backend.model.selection import Selection
@@ -117,9 +118,14 @@ class PoolDecoder:
         Returns:
             The logits of the tokens after them, `[K, V]`.
         """
-        hidden = self.model.run(token_ids, places, self.memory.of_rows(blocks))
+        hidden = self._run(token_ids, places, self.memory.of_rows(blocks))
         read = tf.gather(hidden, tf.maximum(logit_places, 0))
         return self.model.logits(only_tokens(read, logit_places[:, None]))
+
+    def _run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
+        """The last hidden states of tokens, `[T, E]`."""
+        of_layers = _in_memory(self.model.layer_memory)
+        return self.model.run(token_ids, places, memory, of_layers)[0]
 
     def initial_state(self, rows: int) -> PoolState:
         """Empty rows."""
@@ -188,7 +194,7 @@ class PoolDecoder:
         def run_model() -> tf.Tensor:
             of_row = tf.where(runs, tf.range(state.tokens.shape[0]), -1)
             places = tf.stack([of_row, state.lengths], axis=1)
-            logits = self.model.logits(self.model.run(state.tokens, places, given.memory))
+            logits = self.model.logits(self._run(state.tokens, places, given.memory))
             return tf.where(runs[:, None], logits, given.logits)
 
         logits = tf.cond(tf.reduce_any(runs), run_model, lambda: given.logits)
@@ -251,7 +257,7 @@ class PoolDecoder:
         def run(token_ids: tf.Tensor) -> tf.Tensor:
             count = token_ids.shape[0]
             places = tf.stack([tf.zeros([count], tf.int32), length + tf.range(count)], axis=1)
-            return self.model.logits(self.model.run(token_ids, places, given.memory))
+            return self.model.logits(self._run(token_ids, places, given.memory))
 
         verified = tf.where(count > 0, count, drafts.verified)
         verified = tf.where(state.has_logits[0], 0, verified)
@@ -286,6 +292,19 @@ class PoolDecoder:
         lengths = state.lengths + tf.where(branch > 0, brought, 0)
         state = decoded.state._replace(lookup=lookup, lengths=lengths)
         return step + brought, decoded._replace(state=state)
+
+
+def _in_memory(layers: Sequence[LayerMemory]) -> list[Any]:
+    """Where each layer's part of a block and of a row's state is; see `Memory.attend`."""
+    of_blocks = in_blocks([of.block_bytes for of in layers], [of.window for of in layers])
+    found: list[Any] = []
+    for number, (of, state) in enumerate(
+        zip(layers, in_blocks([of.row_bytes for of in layers]), strict=True)
+    ):
+        place = of_blocks[number if of.source is None else of.source]
+        both = (place, state) if of.block_bytes else state
+        found.append(both if of.row_bytes else place)
+    return found
 
 
 def _lookup(state: PoolState) -> Lookup:

@@ -1,7 +1,6 @@
 """The KV memory of rows as a graph sees it: addresses in memory of our own, or variables.
 
-Knows how each kind is read and written outside of a graph. Must not know what is in it, nor which
-row has it.
+Knows how each kind is read and written outside of a graph.
 """
 
 from __future__ import annotations

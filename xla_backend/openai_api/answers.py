@@ -193,12 +193,24 @@ class ChatChoice(BaseModel):
 
 
 class CompletionLogprobs(BaseModel):
-    """The tokens of a text, and the offset of each."""
+    """The tokens of a text, and the offset of each; null for the first one of a prompt."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
+
+
+class PromptLogprob(BaseModel):
+    """vLLM's form of a token; `rank` only among the most likely ones."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]
+"""By ids, at each place of a prompt; null at the first one."""
 
 
 class CompletionChoice(BaseModel):
@@ -208,6 +220,7 @@ class CompletionChoice(BaseModel):
     index: int
     logprobs: CompletionLogprobs | None = None
     finish_reason: Finish | None
+    prompt_logprobs: PromptLogprobs | None = Field(default=None, exclude_if=operator.not_)
 
 
 class DeltaCall(BaseModel):
@@ -265,6 +278,7 @@ class ChatCompletion(Answer):
     choices: list[ChatChoice]
     usage: Usage
     timings: Timings
+    prompt_logprobs: PromptLogprobs | None = Field(default=None, exclude_if=operator.not_)
 
 
 class ChatChunk(Event):
@@ -282,7 +296,7 @@ class Completion(Event):
 
 
 class ModelEntry(BaseModel):
-    """A model that requests can name; the last four fields as in `ModelInfo`.
+    """A model that requests can name; fields from `weights` on as in `ModelInfo`.
 
     `sampling` has the default options of a request.
     """
@@ -297,6 +311,8 @@ class ModelEntry(BaseModel):
     weights: str
     rounded_bits: int | None
     activations: str
+    kernels: str
+    device: str
     sampling: dict[str, float]
 
 
@@ -470,19 +486,44 @@ class Offsets:
         return before
 
 
-def completion_logprobs(tokens: Sequence[Token], most: int, offsets: Offsets) -> CompletionLogprobs:
-    """Tokens of a text, each with itself and its `most` most likely alternatives."""
-    return CompletionLogprobs(
-        tokens=[token.text for token in tokens],
-        token_logprobs=[_logprob(token) for token in tokens],
+def completion_logprobs(
+    tokens: Sequence[Token], most: int, offsets: Offsets, prompt: Sequence[Token] = ()
+) -> CompletionLogprobs:
+    """Tokens of a prompt and a text, each with itself and its `most` most likely alternatives."""
+    shown = [*prompt, *tokens]
+    found = CompletionLogprobs(
+        tokens=[token.text for token in shown],
+        token_logprobs=[_logprob(token) for token in shown],
         top_logprobs=[
             # Parts of characters share one text: the first, most likely one is kept.
             {token.text: _logprob(token)}
             | {top.text: _logprob(top) for top in reversed(token.top_logprobs[:most])}
-            for token in tokens
+            for token in shown
         ],
-        text_offset=list(map(offsets.of, tokens)),
+        text_offset=list(map(offsets.of, shown)),
     )
+    if prompt:
+        found.token_logprobs[0] = found.top_logprobs[0] = None
+    return found
+
+
+def prompt_logprobs(tokens: Sequence[Token], most: int | None) -> PromptLogprobs | None:
+    """Tokens of a prompt, each with its `most` most likely alternatives; None if not requested."""
+    if most is None:
+        return None
+    found: PromptLogprobs = [None]
+    for token in tokens[1:]:
+        ranks = {top.id: place for place, top in enumerate(token.top_logprobs, 1)}
+        shown: list[Token | TopLogprob] = [token, *token.top_logprobs[:most]]
+        found.append(
+            {
+                str(each.id): PromptLogprob(
+                    logprob=_logprob(each), rank=ranks.get(each.id), decoded_token=each.text
+                )
+                for each in shown
+            }
+        )
+    return found
 
 
 def written(result: GenerationResult) -> tuple[Token, ...]:

@@ -315,6 +315,8 @@ def _model(info: ModelInfo, name: str, created: int) -> ModelEntry:
         weights=info.weights,
         rounded_bits=info.rounded_bits,
         activations=info.activations,
+        kernels=info.kernels,
+        device=info.device,
         sampling=info.sampling,
     )
 

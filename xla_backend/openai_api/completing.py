@@ -7,6 +7,7 @@ answers.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -27,7 +28,7 @@ from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.request_queue import VISITOR
 from xla_backend.interface.requests import Prepared, TextRequest
-from xla_backend.interface.results import GenerationResult, ModelInfo
+from xla_backend.interface.results import GenerationResult, ModelInfo, TextChunk
 from xla_backend.openai_api.errors import describe, error_object
 from xla_backend.openai_api.host import Host, meant, public_name, without_paths
 from xla_backend.openai_api.requests import ChatRequest, GenerationRequest
@@ -134,6 +135,7 @@ class Completer:
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
                     with_tokens=bool(body.stream) and (has_logprobs or counts),
                     with_progress=bool(body.stream and body.return_progress),
+                    with_prompt_logprobs=body.with_prompt_logprobs,
                 )
             )
             for prompt, options in asked
@@ -145,8 +147,10 @@ class Completer:
             fingerprint, tokenizer = await self._known(model)
             return writer(body, facts=Facts(fingerprint, tokenizer, asked, prompt_tokens))
 
+        reads_only = body.requested_tokens() == 0
         if not body.stream:
             results = await self.results(request, opens)
+            results = [*map(_without_text, results)] if reads_only else results
             answer = (await write()).whole(results)
             if isinstance(answer, BaseModel):
                 return Response(answer.model_dump_json(), media_type=JSON)
@@ -159,7 +163,10 @@ class Completer:
             await while_there(request, asyncio.wait([first], timeout=FIRST_WAIT_S))
             if first.done():
                 first.result()
-            events = _events(await write(), _alive(first, chunks), runs, host)
+            arriving = _alive(first, chunks)
+            events = _events(
+                await write(), _results_of(arriving) if reads_only else arriving, runs, host
+            )
             return StreamingResponse(events, headers=_UNBUFFERED, media_type=EVENTS)
         except BaseException:
             runs.leave()
@@ -260,6 +267,24 @@ def salt(host: Host, request: Request, asked: str | None) -> str:
     """
     who = [request.headers.get("authorization", ""), host.address(request), asked or ""]
     return "v1 " + hashlib.sha256("\0".join(who).encode()).hexdigest()
+
+
+def _without_text(result: GenerationResult) -> GenerationResult:
+    """The result of a request for no token, whose run has one that nobody asked for."""
+    return dataclasses.replace(result, text="", tokens=(), cut_tokens=0, finish="length")
+
+
+async def _results_of(
+    chunks: AsyncIterator[tuple[int, str | GenerationResult] | None],
+) -> AsyncIterator[tuple[int, str | GenerationResult] | None]:
+    """What arrives of requests for no token."""
+    async for arrived in chunks:
+        if arrived is None:
+            yield None
+        elif isinstance(result := arrived[1], GenerationResult):
+            yield arrived[0], _without_text(result)
+        elif isinstance(result, TextChunk) and result.progress is not None:
+            yield arrived
 
 
 async def _events(

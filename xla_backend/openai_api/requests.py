@@ -43,6 +43,12 @@ Tokens = Annotated[int, Field(ge=-1)]
 """Bound on the tokens of a text; -1 for the room in the context, as in llama.cpp."""
 
 
+PromptLogprobs = Annotated[
+    Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None,
+    Field(description="of vLLM: how many of the most likely tokens at each place of the prompt"),
+]
+
+
 class ChatMessage(Fields):
     """A message, see `history`.
 
@@ -206,6 +212,14 @@ class GenerationRequest(OptionFields):
                 self._grammar, self._grammar_field = Grammar.of(form), name
         return self
 
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.stream and self.with_prompt_logprobs:
+            raise NotSupported(
+                "stream", "The log-probabilities of a prompt are not streamed: leave stream out."
+            )
+        return self
+
     async def check_grammar(self) -> None:
         """Checks that the grammar can be followed, if there is one; takes up to some seconds.
 
@@ -284,8 +298,13 @@ class GenerationRequest(OptionFields):
         raise NotImplementedError
 
     def requested_tokens(self) -> int | None:
-        """The requested tokens; None for all the room in the context."""
+        """The requested tokens, 0 if the prompt is only read; None for all the room."""
         raise NotImplementedError
+
+    @property
+    def with_prompt_logprobs(self) -> bool:
+        """Whether the answer has the log-probabilities of the prompt."""
+        return False
 
     def runs(
         self, new_tokens: int, sampling: Mapping[str, float] = MappingProxyType({})
@@ -311,12 +330,13 @@ class GenerationRequest(OptionFields):
         }
         beams, least = given.get("num_beams", 1), self.min_tokens or 0
         requested = self.requested_tokens()
-        if least > (requested or MAX_NEW_TOKENS):
+        if least > (MAX_NEW_TOKENS if requested is None else requested):
             raise NotSupported(
                 "min_tokens",
                 f"min_tokens is {least}, but max_tokens is {requested}: lower min_tokens.",
             )
-        most = requested or (CHAT_TOKENS if beams > 1 else new_tokens)
+        most = CHAT_TOKENS if beams > 1 else new_tokens
+        most = most if requested is None else max(1, requested)
         options = GenerationOptions.from_dict(
             {"temperature": 0.0, "top_k": 0, "seed": -1}
             | ({} if beams > 1 else {"temperature": 1.0, **sampling})
@@ -351,13 +371,7 @@ def _response_format(form: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def bound(tokens: int | None) -> int | None:
-    """The bound on a text's tokens that a request sets; None for all the room.
-
-    Raises:
-        NotSupported: it is 0.
-    """
-    if tokens == 0:
-        raise NotSupported("max_tokens", "max_tokens is 0: ask for at least one token.")
+    """The bound on a text's tokens that a request sets; None for all the room."""
     return None if tokens is None or tokens < 0 else tokens
 
 
@@ -370,6 +384,7 @@ class ChatRequest(GenerationRequest):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
         None, description="how many of the most likely tokens at each position"
     )
+    prompt_logprobs: PromptLogprobs = None
     continue_final_message: bool | None = Field(
         None,
         description="of vLLM: true only if the last message is the assistant's, which is always "
@@ -480,8 +495,13 @@ class ChatRequest(GenerationRequest):
         """A reader for one answer."""
         return AnswerReader(self._tool_format)
 
+    @property
+    def with_prompt_logprobs(self) -> bool:
+        return self.prompt_logprobs is not None
+
     def requested_tokens(self) -> int | None:
-        return bound(self.max_completion_tokens or self.max_tokens)
+        newer = self.max_completion_tokens
+        return bound(self.max_tokens if newer is None else newer)
 
 
 class CompletionRequest(GenerationRequest):
@@ -493,6 +513,7 @@ class CompletionRequest(GenerationRequest):
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | bool | None = Field(
         None, description="how many of the most likely tokens at each position"
     )
+    prompt_logprobs: PromptLogprobs = None
     echo: bool | None = Field(None, description="begin each text with its prompt")
     suffix: str | None = Field(None, description="what follows the text: it fills in the middle")
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
@@ -510,9 +531,12 @@ class CompletionRequest(GenerationRequest):
             raise NotSupported("suffix", "suffix needs prompts that are texts, and no echo.")
         if isinstance(self.logprobs, bool):
             self.logprobs = 1 if self.logprobs else None
-        if self.echo and self.logprobs is not None:
-            raise NotSupported("echo", "echo and logprobs cannot be combined: leave one out.")
         return self
+
+    @property
+    def with_prompt_logprobs(self) -> bool:
+        is_echoed = bool(self.echo) and self.logprobs not in (None, False)
+        return is_echoed or self.prompt_logprobs is not None
 
     @property
     def needs_tokenizer(self) -> bool:

@@ -44,6 +44,7 @@ from xla_backend.openai_api.answers import (
     finish_reason,
     generated,
     progress,
+    prompt_logprobs,
     timings,
     usage,
     written,
@@ -201,9 +202,14 @@ class ChatWriter(_OpenAiWriter):
     def __init__(self, body: ChatRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
+        self._prompt_logprobs = body.prompt_logprobs
         self._readers: dict[int, AnswerReader] = defaultdict(body.reader)
         self._pending: dict[int, tuple[Token, ...]] = {}
         self._started: set[int] = set()
+
+    def whole(self, results: Sequence[GenerationResult]) -> BaseModel:
+        of_prompt = prompt_logprobs(results[0].prompt_logprobs, self._prompt_logprobs)
+        return super().whole(results).model_copy(update={"prompt_logprobs": of_prompt})
 
     def _choice(self, number: int, result: GenerationResult) -> ChatChoice:
         reader = self._readers[number]
@@ -278,6 +284,7 @@ class CompletionWriter(_OpenAiWriter):
     def __init__(self, body: CompletionRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = body.logprobs
+        self._prompt_logprobs = body.prompt_logprobs
         self._number = body.n or 1
         self._offsets: dict[int, Offsets] = {}
         texts: Iterable[str] = ()
@@ -287,11 +294,19 @@ class CompletionWriter(_OpenAiWriter):
         self._echoes = dict(enumerate(texts))
 
     def _choice(self, number: int, result: GenerationResult) -> CompletionChoice:
+        # With the prompt's tokens, the one that ended the text is there, too: evaluations count
+        # the new tokens from the end.
+        is_echoed = number in self._echoes
         return CompletionChoice(
             text=self._echoes.get(number, "") + result.text,
             index=number,
-            logprobs=self._logprobs_of(number, written(result)),
+            logprobs=self._logprobs_of(
+                number,
+                result.tokens if is_echoed else written(result),
+                result.prompt_logprobs if is_echoed else (),
+            ),
             finish_reason=finish_reason(result),
+            prompt_logprobs=prompt_logprobs(result.prompt_logprobs, self._prompt_logprobs),
         )
 
     def _chosen(self, results: Sequence[GenerationResult]) -> Iterable[int]:
@@ -326,11 +341,13 @@ class CompletionWriter(_OpenAiWriter):
         )
         yield self._event([choice], **self._at_end(result))
 
-    def _logprobs_of(self, number: int, tokens: Sequence[Token]) -> CompletionLogprobs | None:
+    def _logprobs_of(
+        self, number: int, tokens: Sequence[Token], prompt: Sequence[Token] = ()
+    ) -> CompletionLogprobs | None:
         if self._logprobs is None:
             return None
         offsets = self._offsets.setdefault(number, Offsets(self._tokenizer))
-        return completion_logprobs(tokens, self._logprobs, offsets)
+        return completion_logprobs(tokens, self._logprobs, offsets, prompt)
 
 
 def _delta(part: str | CallPart) -> Delta:

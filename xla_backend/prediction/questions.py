@@ -1,6 +1,6 @@
 """`question_tokens`: questions about a text, and their answers, as tokens.
 
-Knows tokenizers and the words in which a model is asked. Must not know how the tokens are read.
+Knows tokenizers and the words in which a model is asked.
 """
 
 from __future__ import annotations

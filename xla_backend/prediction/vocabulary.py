@@ -1,7 +1,6 @@
 """`Vocabulary`: what a model makes of requests, without its weights.
 
-Knows how a text request is prepared, and how it or a recording's window is predicted. Must not know
-TensorFlow, nor where what is known of the engine comes from.
+Knows how a text request is prepared, and how it or a recording's window is predicted.
 """
 
 from __future__ import annotations
@@ -154,7 +153,9 @@ class Vocabulary:
         tokens, row = len(prepared.token_ids), None
         if prepared.key.is_pooled:
             root = root_name(self.identity, prepared.request.cache_salt)
-            cached = cached_tokens(known.prefixes, root, prepared.token_ids)
+            cached = 0, 0
+            if not prepared.request.with_prompt_logprobs:
+                cached = cached_tokens(known.prefixes, root, prepared.token_ids)
             row = RowWork(tokens, cached, prepared.options.max_new_tokens)
         found = self._predict(prepared.key, tokens, known, prepared.may_reuse, row)
         if found.outcome is not CacheOutcome.MISS:

@@ -57,6 +57,8 @@ class Row:
     targets: tuple[tuple[int, ...], ...] | None = None
     # those of `targets`, float64, as far as they are known
     logprobs: list[np.ndarray] = field(default_factory=list)
+    # records of the prompt's tokens after its first, as far as they are read; None if not wanted
+    prompt_records: list[np.ndarray] | None = None
     addresses: list[int] = field(default_factory=list)
     path: list[Node] = field(default_factory=list)
     records: list[np.ndarray] = field(default_factory=list)
@@ -78,7 +80,11 @@ class Row:
     @property
     def tail(self) -> int:
         """The number of last tokens after which logits are wanted."""
-        return 1 if self.targets is None else len(self.targets)
+        if self.targets is not None:
+            return len(self.targets)
+        if self.prompt_records is not None:
+            return max(1, self.prompt_tokens - len(self.prompt_records))
+        return 1
 
     @property
     def most_steps(self) -> int:
@@ -168,7 +174,8 @@ class Pool:
     def _part(self, row: Row) -> Parting | None:
         """Why no more of a prompt is reused."""
         ids, last = row.token_ids, len(row.token_ids) - 1
-        if not row.salt or row.targets is not None or row.reused >= last:
+        is_read_whole = row.targets is not None or row.prompt_records is not None
+        if not row.salt or is_read_whole or row.reused >= last:
             return None
         found = self.prefixes.part(row.salt, ids, row.reused)
         others = (each.token_ids for each in self._running if each.salt == row.salt)
@@ -222,7 +229,7 @@ class Pool:
         size = chunk_size(rows[0].unread, sizes) if is_one else max(sizes)
         most = chunk_rows(size, sizes)
         tokens, places = np.zeros([size], np.int32), np.full([size, 2], -1, np.int32)
-        wanted, behind = np.full([most], -1, np.int32), list[Row]()
+        wanted, behind = np.full([most], -1, np.int32), list[tuple[Row, int]]()
         at, ends = 0, []
         for number, row in enumerate(rows):
             first, silent = row.in_memory, len(row.token_ids) - row.tail
@@ -235,7 +242,7 @@ class Pool:
             places[at : at + end - first, 1] = np.arange(first, end)
             for position in range(max(first, silent), end):
                 wanted[len(behind)] = at + position - first
-                behind.append(row)
+                behind.append((row, position))
             at += end - first
             ends.append(end)
         logits = functions.read[size](
@@ -251,11 +258,14 @@ class Pool:
                 self._share(row)
             elif row.state and row.salt and row.unread and self._is_kept(row):
                 self._keep_state_of(row)
-        for row, given in zip(behind, logits.numpy() if behind else (), strict=False):
-            if row.targets is None:
-                row.logits = given
+        for (row, position), given in zip(behind, logits.numpy() if behind else (), strict=False):
+            if row.targets is not None:
+                ids = row.targets[len(row.logprobs)]
+                row.logprobs.append(output.log_softmax(given)[[*ids]])
+            elif row.prompt_records is not None and position + 1 < row.prompt_tokens:
+                row.prompt_records.append(output.record(given, row.token_ids[position + 1]))
             else:
-                row.logprobs.append(_logprobs(given, row.targets[len(row.logprobs)]))
+                row.logits = given
 
     def decode(self, rows: Sequence[Row], functions: PoolFunctions, steps: int) -> None:
         """Adds up to `steps` tokens to each row; all must have been read.
@@ -443,13 +453,6 @@ class Pool:
             if is_counted(row.options):
                 row.counts = self._state.counts.numpy()[place]
             row.lookup = self._state.lookup or None
-
-
-def _logprobs(logits: np.ndarray, token_ids: Sequence[int]) -> np.ndarray:
-    """The log-probabilities of some tokens, from logits `[V]`."""
-    scores = logits.astype(np.float64)
-    scores -= scores.max()
-    return scores[list(token_ids)] - np.log(np.exp(scores).sum())
 
 
 def is_counted(options: GenerationOptions) -> bool:

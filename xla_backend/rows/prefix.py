@@ -1,9 +1,8 @@
 """`PrefixTree`: blocks of keys and values of earlier texts, for texts with the same prefix.
 
-Knows which tokens are in which block, and which block is the least recently used. Must not know
-models, rows or how keys are computed. A prefix is found by its tokens, so an edited or repeated
-conversation reuses exactly what is unchanged: a radix tree over blocks (after SGLang's
-RadixAttention, arXiv:2312.07104).
+Knows which tokens are in which block, and which block is the least recently used. A prefix is found
+by its tokens, so an edited or repeated conversation reuses exactly what is unchanged: a radix tree
+over blocks (after SGLang's RadixAttention, arXiv:2312.07104).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`PrefixStore`: blocks of cached prefixes on disk, which survive a restart.
 
-Knows files, their names, sizes and permissions. Must not know models, nor what the bytes of a block
-mean. A separate thread writes the files, which only the user can read (modes 0700 and 0600).
-Damaged and other files are ignored.
+Knows files, their names, sizes and permissions. A separate thread writes the files, which only the
+user can read (modes 0700 and 0600). Damaged and other files are ignored.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`ServeSettings`: the arguments of the service on Ray Serve.
 
-Knows names, defaults and checks. Must not import Ray.
+Knows names, defaults and checks.
 """
 
 from __future__ import annotations

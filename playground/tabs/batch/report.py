@@ -5,7 +5,8 @@ Knows how results read side by side. Must not know components, events or the eng
 
 import htpy as h
 
-from playground.tabs.batch.runs import Batch, BatchRow
+from playground.tabs.batch import arrivals_report
+from playground.tabs.batch.runs import Batch, BatchMember
 from playground.ui import quantities
 from playground.ui.markup import nothing, rendered
 from playground.ui.outcomes import badge, no_badge
@@ -15,7 +16,7 @@ from xla_backend import CacheOutcome
 
 EMPTY = nothing(
     "A row for each prompt appears here as it is done: whether its function was there or had to be "
-    "compiled, and how long it took."
+    "compiled, and how long it took; of visitors at once also a bar over time."
 )
 _HEADINGS = ("Line", "Outcome", "Prompt and text", "Shape", "End to end", "Tokens/s")
 _MAX_SKIPPED = 3
@@ -31,8 +32,8 @@ _COUNTED = {
 @rendered
 def report(batch: Batch) -> h.Node:
     """The progress and the table."""
-    done = sum(row.is_done for row in batch.rows)
-    total = len(batch.rows)
+    done = sum(member.is_done for member in batch.members)
+    total = len(batch.members)
     if batch.stopped and done < total:
         state = f"Stopped after {done} of {total}. What was done is kept."
     elif done == total:
@@ -49,7 +50,7 @@ def report(batch: Batch) -> h.Node:
     ]
     if (more := len(batch.skipped) - _MAX_SKIPPED) > 0:
         skipped.append(f"{quantities.count(more, 'further line')} skipped.")
-    rows = [_row(row, row is batch.current and not batch.is_over) for row in batch.rows]
+    rows = [_row(member) for member in batch.members]
     return (
         h.div(".batch-progress")[
             h.p(role="status")[state],
@@ -57,6 +58,7 @@ def report(batch: Batch) -> h.Node:
             h.p(".batch-counts")[[(each, " ") for each in counts]],
             [h.p(".caption")[sentence] for sentence in skipped],
         ],
+        arrivals_report.report(batch.compared) if batch.arrivals else None,
         sheet(_HEADINGS, rows, "sheet runs batch"),
     )
 
@@ -71,24 +73,26 @@ def files(batch: Batch) -> h.Node:
     )
 
 
-def _row(row: BatchRow, is_current: bool) -> tuple[h.Node, ...]:
-    result = row.result
+def _row(member: BatchMember) -> tuple[h.Node, ...]:
+    result, line = member.result, str(member.prompt.line)
     if result is None:
-        state = "RUNNING" if is_current else "PROBLEM" if row.problem else ""
-        return str(row.prompt.line), no_badge(state) if state else "–", _text(row), "", "", ""
+        is_running = member.was_sent and not member.is_over
+        state = "RUNNING" if is_running else "PROBLEM" if member.problem else ""
+        return line, no_badge(state) if state else "–", _text(member), "", "", ""
     return (
-        str(row.prompt.line),
+        line,
         badge(result.cache),
-        _text(row),
+        _text(member),
         h.span(".number")[sizes(result.key)],
         h.span(".number")[quantities.seconds(result.timing.total_s)],
         quantities.rate(result.tokens_per_second),
     )
 
 
-def _text(row: BatchRow) -> h.Node:
-    given = h.span(".story-prompt")[row.prompt.prompt]
-    if row.problem:
-        return given, h.br, h.span(".problem-text")[row.problem]
+def _text(member: BatchMember) -> h.Node:
+    given = h.span(".story-prompt")[member.typed]
+    if member.problem:
+        return given, h.br, h.span(".problem-text")[member.problem]
+    text = member.run.text
     # A continuation starts with its own space; an answer does not.
-    return h.div(dir="auto")[given, " " if row.text[:1].isalnum() else "", row.text]
+    return h.div(dir="auto")[given, " " if text[:1].isalnum() else "", text]

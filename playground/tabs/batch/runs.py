@@ -1,19 +1,25 @@
 """A batch that a visitor has started: its prompts and their results.
 
-Knows the engine's streams, turns and the files of results. Must not know components or HTML. Each
-prompt is a turn of its own, so that other visitors' requests run in between.
+Knows how prompts become requests, one after the other or arriving while others run, and the files
+of results. Must not know components or HTML.
 """
 
 import json
+import secrets
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Any
 
 from playground.context.page_context import PageContext
-from playground.context.runs import TextRun, page_mode, reporting_errors
-from playground.tabs.batch.prompts import BatchPrompt
+from playground.context.runs import TextRun, page_mode
+from playground.context.runs_together import Member, RunsTogether
+from playground.tabs.batch.prompts import BatchPrompt, prompts_in
+from playground.tabs.batch.summary import Summary, summary
 from playground.ui.csv_cells import csv_table
+from playground.ui.wording import model_name
 from xla_backend import (
     CacheOutcome,
     GenerationOptions,
@@ -21,10 +27,13 @@ from xla_backend import (
     InvalidRequest,
     ModelUnavailable,
     Prompt,
+    ServedBackend,
 )
-from xla_backend.interface.timing import PHASES, Span
+from xla_backend.interface.timing import PHASES
 from xla_backend.interface.trace import TracedRequest
+from xla_backend.rows.scheduler import MAX_ROWS
 
+MAX_APART_MS = 1000
 _COLUMNS = (
     *("line", "prompt", "text", "cache", "batch_size"),
     *("padded_length", "num_beams", "max_new_tokens"),
@@ -34,87 +43,100 @@ _COLUMNS = (
 )
 
 
-@dataclass
-class BatchRow:
-    """A prompt of a batch and its result so far."""
+@dataclass(frozen=True)
+class Arrivals:
+    """How the requests of a batch arrive as rows, each with a salt of its own, so that none finds
+    another's prefix."""
 
-    prompt: BatchPrompt
-    sent: Prompt  # what the model is asked; messages where it is an instruct model
-    text: str = ""  # the text so far
-    result: GenerationResult | None = None  # the answer; None until it is there
-    spans: tuple[Span, ...] = ()  # what the page did meanwhile
-    problem: str = ""  # why it failed
+    requests: int  # prompts are sent in turn until there are so many
+    apart_s: float | None  # seconds between two; None: each when the one before has ended
+
+
+class BatchMember(Member):
+    """A prompt of a batch and its request."""
+
+    def __init__(self, prompt: BatchPrompt, run: TextRun) -> None:
+        super().__init__(run, prompt.prompt)
+        self.prompt = prompt
+
+    async def send(self, backend: ServedBackend) -> None:
+        self.run.pressed_at = time.perf_counter()  # it waited for the others, in no queue
+        await super().send(backend)
+
+    @property
+    def result(self) -> GenerationResult | None:
+        """The answer; None until it is there."""
+        return self.run.result if self.is_over and not self.problem else None
 
     @property
     def is_done(self) -> bool:
-        """Whether it is finished."""
         return self.result is not None or bool(self.problem)
 
 
-class Batch:
-    """Prompts that run one after the other.
+class Batch(RunsTogether):
+    """Prompts that run one after the other, or arrive while others run.
 
     Attributes:
-        rows: one for each prompt, in order.
+        members: one for each request.
         skipped: lines of the table that have no prompt.
-        stopped: whether the visitor has asked for the end.
+        arrivals: None where padded shapes serve the prompts, one after the other.
+        compared: this batch and, where there is one, that with the same requests of the other kind.
     """
 
+    members: Sequence[BatchMember]
+    update_s = 0.25
+
     def __init__(
-        self, model: str, rows: list[BatchRow], options: GenerationOptions, exact_key: bool
+        self,
+        model: str,
+        prompts: Sequence[tuple[BatchPrompt, Prompt]],
+        options: GenerationOptions,
+        exact_key: bool = False,
+        arrivals: Arrivals | None = None,
     ) -> None:
-        self.model = model
-        self.options = options
-        self.exact_key = exact_key
-        self.rows = rows
+        """Sends nothing yet; each prompt is given as it was written and as it is sent."""
+        self.model, self.options, self.exact_key = model, options, exact_key
+        self.arrivals = arrivals
         self.skipped: list[int] = []
-        self.stopped = False
-        self._run: TextRun | None = None
-        self._enter_next()
+        self._sent = tuple(sent for _, sent in prompts)
+        members = [
+            BatchMember(
+                prompt,
+                TextRun(
+                    model,
+                    sent,
+                    options,
+                    exact_key,
+                    cache_salt=secrets.token_hex(16) if arrivals else "",
+                ),
+            )
+            for prompt, sent in prompts
+        ]
+        super().__init__(members, arrivals.apart_s if arrivals else None)
+        self.compared: tuple[Batch, ...] = (self,)
 
-    @property
-    def current(self) -> BatchRow | None:
-        """The first row that is not done; None at the end."""
-        return next((row for row in self.rows if not row.is_done), None)
+    def compare(self, earlier: Sequence["Batch"]) -> None:
+        """Finds the batch to compare with among earlier ones; one at a time is the last."""
+        alike = [
+            other
+            for other in earlier
+            if self.arrivals
+            and other.arrivals
+            and (other.model, other._sent, other.options) == (self.model, self._sent, self.options)
+            and (other.apart_s is None) != (self.apart_s is None)
+        ]
+        self.compared = tuple(sorted([self, *alike], key=lambda each: each.apart_s is None))
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the batch is finished."""
-        return self.stopped or self.current is None
+    def summary(self) -> Summary | None:
+        """The figures; None unless every request has its whole text, with spans."""
+        whole = [result for member in self.members if (result := member.whole)]
+        results = [result for result in whole if result.spans]
+        return summary(results) if len(results) == len(self.members) else None
 
     @property
     def outcomes(self) -> Counter[CacheOutcome]:
         """How many answers had which cache outcome."""
-        return Counter(row.result.cache for row in self.rows if row.result)
-
-    def stop(self) -> None:
-        """Stops it; what was generated so far is kept. May be called from any thread."""
-        self.stopped = True
-        if self._run is not None:
-            self._run.stop()
-
-    async def turn(self, page: PageContext) -> AsyncIterator[None]:
-        """Runs the next prompt; yields while its text grows. Raises nothing."""
-        row, run = self.current, self._run
-        if row is None or run is None or self.stopped:
-            return
-        with reporting_errors() as ending:
-            async for text in run.steps(page.backend):
-                row.text = text
-                yield
-        row.problem = ending.problem
-        if (result := run.result) is not None and not row.problem:
-            row.result, row.text = result, result.text
-            row.spans = tuple(run.spans)
-        elif not row.problem and self.stopped:
-            row.text = ""
-        self._enter_next()
-
-    def _enter_next(self) -> None:
-        """Starts the next prompt's queue time."""
-        row = self.current
-        if row is not None and not self.stopped:
-            self._run = TextRun(self.model, row.sent, self.options, self.exact_key)
+        return Counter(result.cache for member in self.members if (result := member.result))
 
     def to_json(self) -> str:
         """The finished results for a file: an object for each prompt, as `/generate` returns it."""
@@ -123,7 +145,7 @@ class Batch:
                 "model": self.model,
                 "options": self.options.to_dict(),
                 "exact_key": self.exact_key,
-                "results": [_row_json(row) for row in self.rows if row.is_done],
+                "results": [_json(member) for member in self.members if member.is_done],
             },
             indent=1,
             ensure_ascii=False,
@@ -131,52 +153,83 @@ class Batch:
 
     def traced(self) -> list[TracedRequest]:
         """What took how long, of each prompt that has a result."""
-        return [TracedRequest(row.result, row.spans) for row in self.rows if row.result]
+        return [
+            TracedRequest(result, tuple(member.run.spans))
+            for member in self.members
+            if (result := member.result)
+        ]
 
     def to_csv(self) -> str:
         """All finished results as a table that is safe to open in a spreadsheet."""
-        rows = (_row_values(row) for row in self.rows if row.is_done)
+        rows = (_values(member) for member in self.members if member.is_done)
         return csv_table(_COLUMNS, [[row.get(name) for name in _COLUMNS] for row in rows])
+
+
+def most_arrivals(page: PageContext) -> int:
+    """How many requests may arrive together here."""
+    return min(MAX_ROWS, page.limits.waiting_each)
 
 
 def checked(
     page: PageContext,
     model: str,
-    prompts: Sequence[BatchPrompt],
+    text: str,
     options: GenerationOptions,
-    exact_key: bool,
+    exact_key: bool = False,
+    arrivals: Arrivals | None = None,
 ) -> Batch:
-    """A batch whose prompts were all checked.
+    """A batch of the prompts in a text, all of which were checked.
 
     Raises:
-        InvalidRequest: a prompt is invalid; the message names its line.
+        InvalidRequest: a prompt or a number is invalid; the message names its line.
         ModelUnavailable: the model is not offered or not available.
     """
+    found, skipped = prompts_in(text)
     page.check_request(model, options=options)
-    rows = [BatchRow(prompt, page.prompt(model, prompt.prompt)) for prompt in prompts]
-    for row in rows:
+    if arrivals:
+        _check_arrivals(page, model, arrivals)
+        found = [*islice(cycle(found), arrivals.requests)]
+    prompts = [(prompt, page.prompt(model, prompt.prompt)) for prompt in found]
+    for prompt, sent in prompts:
         try:
-            page.check_request(model, row.sent)
-            mode = page_mode(options)
-            page.backend.predict(model, row.sent, options, mode=mode, exact_key=exact_key)
+            page.check_request(model, sent)
+            mode = None if arrivals else page_mode(options)
+            page.backend.predict(model, sent, options, mode=mode, exact_key=exact_key)
         except InvalidRequest as error:
-            raise InvalidRequest(f"Line {row.prompt.line}: {error}") from error
+            raise InvalidRequest(f"Line {prompt.line}: {error}") from error
         except ModelUnavailable:
             # The tokenizer is not downloaded yet: the first run will fetch it, or say why not.
             break
-    return Batch(model, rows, options, exact_key)
+    batch = Batch(model, prompts, options, exact_key, arrivals)
+    batch.skipped = skipped
+    return batch
 
 
-def _row_json(row: BatchRow) -> dict[str, Any]:
-    given = {"line": row.prompt.line, "prompt": row.prompt.prompt}
-    return {**given, **(row.result.to_json() if row.result else {"problem": row.problem})}
+def _check_arrivals(page: PageContext, model: str, arrivals: Arrivals) -> None:
+    most = most_arrivals(page)
+    if not 1 <= arrivals.requests <= most:
+        raise InvalidRequest(f"Requests must be a number from 1 to {most}.")
+    if not 0 <= 1000 * (arrivals.apart_s or 0) <= MAX_APART_MS:
+        raise InvalidRequest(f"Apart (ms) must be a number from 0 to {MAX_APART_MS}.")
+    info = page.info(model)
+    if info is not None and info.family != "decoder-only":
+        raise InvalidRequest(
+            f"{model_name(model)} has no pool, so its requests cannot run as rows together. Choose "
+            "a decoder-only model."
+        )
 
 
-def _row_values(row: BatchRow) -> dict[str, object]:
-    given: dict[str, object] = {"line": row.prompt.line, "prompt": row.prompt.prompt}
-    result = row.result
+def _json(member: BatchMember) -> dict[str, Any]:
+    given = {"line": member.prompt.line, "prompt": member.typed}
+    result = member.result
+    return {**given, **(result.to_json() if result else {"problem": member.problem})}
+
+
+def _values(member: BatchMember) -> dict[str, object]:
+    given: dict[str, object] = {"line": member.prompt.line, "prompt": member.typed}
+    result = member.result
     if result is None:
-        return {**given, "problem": row.problem}
+        return {**given, "problem": member.problem}
     return {
         **given,
         "text": result.text,

@@ -1,25 +1,36 @@
-"""The Batch tab: many prompts, one after the other, and a crowd of visitors at once.
+"""The Batch tab: many prompts, one after the other or arriving while others run.
 
 Knows the components and what each event does to them. Must not know how anything looks, nor how a
 prompt is run.
 """
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from playground.context.page_context import PageContext
+from playground.context.run_events import RunEvents
+from playground.context.runs import Ending
 from playground.tabs.batch import report
-from playground.tabs.batch.crowd_card import CrowdCard
-from playground.tabs.batch.prompts import prompts_in, text_of_file
-from playground.tabs.batch.runs import Batch, checked
+from playground.tabs.batch.prompts import text_of_file
+from playground.tabs.batch.runs import MAX_APART_MS, Arrivals, Batch, checked, most_arrivals
 from playground.tabs.generate.examples import examples_for
 from playground.ui import components as ui
-from playground.ui.option_controls import OptionControls, labelled, options_from, with_seed
-from xla_backend import BackendError, InvalidRequest
+from playground.ui.option_controls import OptionControls, options_from, slider_end, with_seed
+from xla_backend import InvalidRequest
 
+IN_TURN, TOGETHER, ALONE = "turn", "together", "alone"
+_WAYS = [
+    ("One after the other", IN_TURN),
+    ("Many visitors at once", TOGETHER),
+    ("The same visitors, one at a time", ALONE),
+]
+_APART_MS = 150
+# The numbers of visitors, where there are any.
+_SHOW = """(way) => ["together", "alone"].includes(way)
+  ? [{__type__: "update", visible: true}, {__type__: "update", visible: way === "together"}]
+  : Array(2).fill({__type__: "update", visible: false})"""
 _EXAMPLE = """Once upon a time
 One day a small rabbit
 The old bear went to the river
@@ -40,11 +51,7 @@ class BatchTab:
                 ui.heading("Results", "Shape is prompt or input slots · beams · new slots.")
                 self.report = ui.html(report.EMPTY, "batch_report")
                 self.files = ui.html("", "batch_files")
-        with gr.Column(elem_classes="card"):
-            CrowdCard(page, self.prompts)
-        self.batch = gr.State(None)
-        # Its change makes the browser ask for the next turn: a batch ends when its visitor leaves.
-        self.turn = gr.Number(0, visible=False)
+        self.batches = gr.State(())
         self._connect()
 
     def _build_request(self) -> None:
@@ -65,6 +72,18 @@ class BatchTab:
             size="sm",
             elem_id="batch_upload",
         )
+        self.way = gr.Radio(
+            _WAYS,
+            value=IN_TURN,
+            label="Sent",
+            info="Visitors send the prompts in turn, as rows of one batch that join and leave at "
+            "any time, without reusing each other’s prefixes.",
+            elem_id="batch_way",
+        )
+        most = most_arrivals(self._page)
+        self.visitors = ui.slider(1, slider_end(most), most, "Visitors", "batch_visitors")
+        self.apart = ui.slider(0, MAX_APART_MS, _APART_MS, "Apart (ms)", "batch_apart")
+        self.visitors.visible = self.apart.visible = False
         with gr.Row(elem_classes="actions"):
             self.run = gr.Button("Run all", variant="primary", elem_id="batch_run")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_batch")
@@ -82,27 +101,29 @@ class BatchTab:
         )
 
     def _connect(self) -> None:
-        request: list[ui.Field] = [self.model, self.prompts, self.exact_key, *self.controls.inputs]
-        changes = [component.change for component in request]
-        ui.empty_on_change(self.notice, changes)
+        request: list[ui.Field] = [self.model, self.prompts, self.exact_key]
+        request += [self.way, self.visitors, self.apart, *self.controls.inputs]
+        ui.empty_on_change(self.notice, [component.change for component in request])
         self.controls.connect()
+        self.way.change(None, self.way, [self.visitors, self.apart], js=_SHOW, **ui.QUIET)
         self.upload.upload(self._read, self.upload, [self.prompts, self.notice], **ui.QUIET)
-        self.run.click(
-            self._begin,
-            [self.turn, self.controls.hold, *request],
-            [
-                *(self.notice, self.report, self.files, self.batch, self.turn),
-                *(self.run, self.stop, self.controls.seed),
-            ],
-            **ui.QUIET,
+        events = RunEvents[Batch](
+            self._page,
+            self.notice,
+            {self.run: "Running"},
+            self.stop,
+            shows=[self.report],
+            shown=lambda batch: {self.report: report.report(batch)},
+            ends=[self.files],
+            ended=self._run_ended,
         )
-        self.turn.change(
-            self._take_turn,
-            [self.turn, self.batch],
-            [self.report, self.files, self.turn, self.run, self.stop, self._page.status],
-            **ui.FOLLOWING,
+        events.connect(
+            self.run.click,
+            self._run_of,
+            [self.batches, self.controls.hold, *request],
+            [self.batches, self.files, self.controls.seed],
         )
-        ui.stop_by(self.stop, lambda batch: batch and batch.stop(), None, self.batch)
+        events.connect_stop()
 
     def _read(self, path: str) -> ui.Updates:
         """Puts a file's text into the field, where the visitor can check it."""
@@ -114,44 +135,30 @@ class BatchTab:
         finally:
             file.unlink(missing_ok=True)
 
-    def _begin(
-        self, turn: float, holds_seed: bool, model: str, prompts: str, exact_key: bool, *values: Any
-    ) -> ui.Updates:
-        """Checks all prompts first, so that no mistake is found halfway."""
-        try:
-            options = with_seed(options_from(values), holds_seed)
-            found, without_prompt = prompts_in(prompts)
-            batch = checked(self._page, model, found, options, exact_key)
-            batch.skipped = without_prompt
-        except BackendError as error:
-            return {self.notice: ui.notice(labelled(str(error)))}
-        return {
-            self.notice: "",
-            self.report: report.report(batch),
-            self.files: "",
-            self.batch: batch,
-            self.turn: turn + 1,
-            self.run: gr.update(value="Running", interactive=False),
-            self.stop: gr.update(value="Stop", interactive=True),
-            self.controls.seed: options.seed,
-        }
+    def _run_of(
+        self,
+        batches: tuple[Batch, ...],
+        holds_seed: bool,
+        model: str,
+        prompts: str,
+        exact_key: bool,
+        way: str,
+        visitors: Any,
+        apart_ms: Any,
+        *values: Any,
+    ) -> tuple[Batch, ui.Updates]:
+        """All prompts, checked first, so that no mistake is found halfway."""
+        options = with_seed(options_from(values), holds_seed)
+        arrivals = None
+        if way != IN_TURN:
+            if not all(isinstance(each, int | float) for each in (visitors, apart_ms)):
+                raise InvalidRequest("Visitors and Apart (ms) must be numbers.")
+            arrivals = Arrivals(round(visitors), apart_ms / 1000 if way == TOGETHER else None)
+        batch = checked(self._page, model, prompts, options, exact_key, arrivals)
+        batch.compare(batches)
+        updates: ui.Updates = {self.batches: batch.compared, self.files: ""}
+        return batch, {**updates, self.controls.seed: options.seed}
 
-    async def _take_turn(self, turn: float, batch: Batch | None) -> AsyncIterator[ui.Updates]:
-        """Runs one prompt, then asks for the next turn behind the requests that came meanwhile."""
-        if batch is None:  # The server was restarted meanwhile.
-            yield {
-                self.run: gr.update(value="Run all", interactive=True),
-                self.stop: gr.update(value="Stop", interactive=False),
-            }
-            return
-        async for _ in batch.turn(self._page):
-            yield {self.report: report.report(batch)}
-        updates: ui.Updates = {self.report: report.report(batch)}
-        if batch.is_over:
-            updates[self.files] = report.files(batch)
-            updates[self.run] = gr.update(value="Run all", interactive=True)
-            updates[self.stop] = gr.update(value="Stop", interactive=False)
-            updates[self._page.status] = self._page.engine_line()
-        else:
-            updates[self.turn] = turn + 1
-        yield updates
+    def _run_ended(self, batch: Batch, ending: Ending) -> ui.Updates:
+        del ending
+        return {self.report: report.report(batch), self.files: report.files(batch)}

@@ -6,7 +6,7 @@ the modules that write HTML and in the style sheet) nor how text is generated.
 
 import contextlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,8 @@ from xla_backend import BackendError, GenerationOptions, ModelUnavailable, Predi
 from xla_backend.interface.decisions import Decisions
 
 TOKENS = "Tokens"
+MAX_SESSION_RUNS = 4
+"""The latest runs that can be saved as a page; the server keeps them with their tokens."""
 _COPY_TEXT = """() => {
   const written = document.querySelector("#story .story-new");
   return copiedOrNot(written.dataset.text ?? written.textContent);
@@ -157,8 +159,10 @@ class PlaygroundTab:
             self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
             self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
             self.retry = ui.small_button("Retry", "retry_text", visible=False)
+            self.save_page = ui.small_button("Save runs as a page", "save_page", visible=False)
         self.report = ui.html("", "report")
         self.shown = gr.State(None)
+        self.session = gr.State(())
 
     def _connect_request(self) -> None:
         form, fields = self.view_code.form, self.fields
@@ -225,10 +229,10 @@ class PlaygroundTab:
             shown=self._run_shown,
             ends=[
                 *(self.tokens, self.origin, self.continue_text, self.copy_text, self.retry),
-                *(self.shown, self._page.runs_of_visitor),
+                *(self.save_page, self.shown, self.session, self._page.runs_of_visitor),
             ],
             ended=self._run_ended,
-            state=[self.shown, self._page.runs_of_visitor, self.view],
+            state=[self.shown, self._page.runs_of_visitor, self.view, self.session],
         )
         inputs = {self.link.columns, *self.fields.inputs}
         events.connect(self.generate.click, self._runs_of, inputs, [self.controls.seed])
@@ -397,12 +401,25 @@ class PlaygroundTab:
             )
         return updates
 
+    def save_session(self, export: Callable[[Sequence[Shown]], str]) -> None:
+        """Has a button save the latest runs as the page that `export` makes of them."""
+        made, name = gr.Textbox(visible=False), "xla-playground-session.html"
+        ui.save_file(
+            self.save_page, made, self.session, self.notice, export, name, "text/html;charset=utf-8"
+        )
+
     def _run_ended(
-        self, run: TextRun | ColumnRuns, ending: Ending, before: Shown | None, runs: Any, view: str
+        self,
+        run: TextRun | ColumnRuns,
+        ending: Ending,
+        before: Shown | None,
+        runs: Any,
+        view: str,
+        session: tuple[Shown, ...],
     ) -> ui.Updates:
         """What is left of the run's result. After an error the last result stays."""
         if isinstance(run, ColumnRuns):
-            return self._columns_ended(run, runs)
+            return self._columns_ended(run, runs, session)
         wording = self._wording(run.model, run.prompt)
         shown = run.shown()
         if shown is None:
@@ -417,9 +434,10 @@ class PlaygroundTab:
         updates = self._at_rest(shown, view)
         if not isinstance(shown.result, Decisions):  # a record is of a text
             updates[self._page.runs_of_visitor] = records.add(runs, shown, wording)
+            updates[self.session] = (*session, shown)[-MAX_SESSION_RUNS:]
         return updates
 
-    def _columns_ended(self, run: ColumnRuns, runs: Any) -> ui.Updates:
+    def _columns_ended(self, run: ColumnRuns, runs: Any, session: tuple[Shown, ...]) -> ui.Updates:
         """All answers, their differences and their costs."""
         whole = [shown for member in run.members if (shown := member.run.shown())]
         texts = [shown for shown in whole if not isinstance(shown.result, Decisions)]
@@ -429,6 +447,7 @@ class PlaygroundTab:
         return {
             self.compared: answers(run, self._wording_of, self._backend.status, chosen),
             self._page.runs_of_visitor: runs,
+            self.session: (*session, *texts)[-MAX_SESSION_RUNS:],
         }
 
     def _interrupted(self, prompt: Prompt, text: str, wording: Wording) -> ui.Updates:
@@ -453,6 +472,7 @@ class PlaygroundTab:
             self.continue_text: gr.update(visible=can_go_on),
             self.copy_text: gr.update(value="Copy text", visible=is_text),
             self.retry: gr.update(visible=False),
+            self.save_page: gr.update(visible=is_text),
         }
 
     def _result(self, shown: Shown | None) -> ui.Updates:

@@ -19,6 +19,7 @@ from playground.ui.markup import clean, remarks, rendered
 from playground.ui.tables import sheet
 from playground.ui.theme import css_variables, style_sheets
 from playground.ui.wording import model_name
+from xla_backend.compilation import device
 from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
 from xla_backend.inspection.measurement import Measurement
@@ -84,6 +85,7 @@ def _facts(inside: FunctionInside) -> list[tuple[str, str]]:
         ("Memory: temporary", amount(inside.temporary_bytes, "B")),
         ("Trace", quantities.seconds_or_dash(inside.trace_s)),
         ("Compile", quantities.seconds_or_dash(inside.compile_s)),
+        ("Compiled for", str(device.chosen())),
     ]
 
 

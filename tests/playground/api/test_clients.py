@@ -317,6 +317,9 @@ def test_tokens_and_server_as_llama_cpp_has_them(page: ApiPage, client: openai.O
 
     props = httpx.get(f"{page.url}/props").json()
     assert {"default_generation_settings", "total_slots", "chat_template"} <= set(props)
+    [listed] = [x for x in httpx.get(f"{page.url}/v1/models").json()["data"] if x["id"] == MODEL]
+    assert (props["kernels"], props["device"]) == (listed["kernels"], listed["device"])
+    assert (props["kernels"], props["device"]) == ("own", "cpu")
     page.backend.hold("end")
     stream = client.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
     page.wait_for(running=1)

@@ -296,6 +296,34 @@ def test_logprobs_come_in_the_form_of_each_address(client: openai.OpenAI) -> Non
     assert len(choice.logprobs.top_logprobs) == 3
 
 
+@pytest.mark.parametrize("max_tokens", [0, 16])
+def test_a_prompt_has_logprobs_in_every_form(client: openai.OpenAI, max_tokens: int) -> None:
+    """`max_tokens` 0 writes nothing; with the prompt, the token that ends a text is there, too."""
+    asked: dict[str, Any] = {"model": MODEL, "prompt": "Once upon", "max_tokens": max_tokens}
+    written = [" there", " was", " a"] if max_tokens else []
+    answer = client.completions.create(**asked, echo=True, logprobs=1)
+    [choice] = answer.choices
+    assert choice.text == "Once upon" + "".join(written)
+    assert choice.logprobs.tokens == [" Once", ".", ".", " upon", ".", ".", *written]
+    assert choice.logprobs.token_logprobs == [None, *[-0.5] * (5 + len(written))]
+    assert choice.logprobs.top_logprobs[0] is None
+    assert all(map(dict, choice.logprobs.top_logprobs[1:]))
+    assert len(choice.logprobs.text_offset) == 6 + len(written)
+    assert answer.usage.completion_tokens == len(written)
+
+    [choice] = client.completions.create(**asked, extra_body={"prompt_logprobs": 2}).choices
+    first, *others = choice.model_extra["prompt_logprobs"]
+    assert (first, len(others), choice.text) == (None, 5, "".join(written))
+    assert others[2]["3"] == {"logprob": -0.5, "rank": 1, "decoded_token": " upon"}
+
+    chat = client.chat.completions.create(
+        **CHAT | {"max_tokens": max_tokens}, extra_body={"prompt_logprobs": 0}
+    )
+    assert chat.model_extra["prompt_logprobs"] == [None]
+    texts = [each.choices[0].text for each in client.completions.create(**asked, stream=True)]
+    assert "".join(texts) == "".join(written)
+
+
 def test_a_letter_in_parts_has_bytes_and_one_place(page: ApiPage, client: openai.OpenAI) -> None:
     page.backend.words = (" a", "\ufffd", "\ufffd", "b")
     answer = client.chat.completions.create(**CHAT, logprobs=True)
@@ -673,7 +701,7 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"modalities": ["text", "audio"]}, "modalities", "modalities is not"),
         ({"n": 17}, "n", "less than or equal to 16"),
         ({"max_tokens": -2}, "max_tokens", "greater than or equal to -1"),
-        ({"max_tokens": 0}, "max_tokens", "ask for at least one token"),
+        ({"prompt_logprobs": 3, "stream": True}, "stream", "not streamed"),
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "less than or equal to 20"),
         ({"temperature": "hot"}, "temperature", "valid number"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
@@ -728,7 +756,7 @@ def test_what_is_wrong_is_said_and_where(
         ({"prompt": {}}, "prompt must be a text, a list of texts"),
         ({"prompt": [1, "a"]}, "prompt must be"),
         ({"prompt": ["a"] * 9, "n": 15}, "more than 128 texts"),
-        ({"echo": True, "logprobs": 1}, "echo and logprobs cannot be combined"),
+        ({"echo": True, "logprobs": 1, "stream": True}, "not streamed"),
         ({"suffix": "end", "echo": True}, "suffix needs"),
         ({"suffix": "end", "prompt": [1, 2]}, "suffix needs"),
         ({"best_of": 2, "n": 3}, "best_of must be at least n"),

@@ -6,10 +6,11 @@ Rows, prefixes, states and memory that is short, by both kernels: `test_pool`.
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests import checkpoints
@@ -20,6 +21,7 @@ from xla_backend.interface.prompt import TokenIds
 from xla_backend.kernels import ffi, machine_code
 
 OPTIONS = GenerationOptions(max_new_tokens=9)
+QUESTION = {"long": {"type": "yes_no", "instructions": "Is it long?"}}
 
 
 @pytest.fixture(params=["no library", "no F16C"])
@@ -50,6 +52,12 @@ def engine() -> Iterator[Backend]:
 
 
 @pytest.fixture(scope="module")
+def own_engine() -> Iterator[Backend]:
+    with contextlib.closing(Backend(Registry(kernels=kinds.OWN), store="off")) as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(checkpoints.gpt2(tmp_path_factory.mktemp("model"), seed=5, n_positions=300))
 
@@ -75,3 +83,47 @@ def test_rows_follow_grammars(engine: Backend, model: str, temperature: float) -
         options = GenerationOptions(max_new_tokens=30, temperature=temperature, grammar=grammar)
         result = engine.generate(model, "Once", options, cache_salt="row")
         assert re.fullmatch(form, result.text), result.text
+
+
+def _chat(engine: Backend, model: str) -> object:
+    """Two turns, the second over what the first left in memory."""
+    first = engine.generate(model, "Once upon a time", OPTIONS, cache_salt="chat")
+    more = f"Once upon a time{first.text} and"
+    second = engine.generate(model, more, OPTIONS, cache_salt="chat")
+    assert second.cached_tokens > 0
+    return first.text, second.text
+
+
+def _beams(engine: Backend, model: str) -> object:
+    return engine.generate(model, "Once", OPTIONS.replace(num_beams=4)).text
+
+
+def _speech(engine: Backend, model: str) -> object:
+    sound = np.float32(0.3 * np.sin(np.arange(32_000) ** 1.3))
+    return engine.transcribe(model, (16_000, sound), OPTIONS.replace(num_beams=2)).text
+
+
+def _decisions(engine: Backend, model: str) -> object:
+    decided = engine.decide(model, "A text.", QUESTION)
+    return pytest.approx(decided.decisions[0].logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ask", "make"),
+    [
+        (_chat, checkpoints.gpt2),
+        pytest.param(_beams, checkpoints.gpt2, marks=pytest.mark.release),
+        pytest.param(_beams, checkpoints.t5, marks=pytest.mark.release),
+        (_speech, checkpoints.whisper),
+        (_decisions, checkpoints.gpt2),
+    ],
+)
+def test_other_requests_are_answered_as_by_own_kernels(
+    engine: Backend,
+    own_engine: Backend,
+    ask: Callable[[Backend, str], object],
+    make: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    folder = str(make(tmp_path / "model", seed=5))
+    assert ask(engine, folder) == ask(own_engine, folder)

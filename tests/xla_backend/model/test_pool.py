@@ -1,6 +1,7 @@
 """Rows of the pool: the tokens of others' code, of padded keys, and of the row alone."""
 
 import contextlib
+import dataclasses
 import itertools
 import random
 import threading
@@ -90,6 +91,14 @@ def test_transformers_writes_the_same_tokens(tmp_path: Path, form: str) -> None:
             assert pair.logprob_difference(prompt, result) < 1e-4
             again = pair.assert_same_text(prompt, repetition_penalty=1.3)
             assert again.cached_tokens == tokens - 1
+            read = backend.generate(
+                str(folder), prompt, cache_salt="pool", with_prompt_logprobs=True
+            )
+            first, *others = read.prompt_logprobs
+            assert (len(others), read.cached_tokens, first.top_logprobs) == (tokens - 1, 0, ())
+            of_others = dataclasses.replace(read, tokens=tuple(others))
+            start = pair.tokenizer.decode([first.id])
+            assert pair.logprob_difference(start, of_others) < 1e-4
         first, second = ids(result)[:2]
         for options in (
             {"presence_penalty": 1.5, "frequency_penalty": 0.6, "max_new_tokens": 30},
@@ -196,7 +205,13 @@ def test_random_arrivals(
         prompts.append((dice.choice(prompts)[: dice.choice([0, 0, 30, 140])] + new)[:200])
         options = dice.choice(OPTIONS) | {"max_new_tokens": dice.choice([1, 9, 40, 80])}
         asked, said = TokenIds(prompts[-1]), GenerationOptions(**options)
-        requests.append(TextRequest(dice.choice(models), asked, said, cache_salt=f"{number % 3}"))
+        requests.append(
+            TextRequest(
+                *(dice.choice(models), asked, said),
+                cache_salt=f"{number % 3}",
+                with_prompt_logprobs=number % 4 == 0,
+            )
+        )
     registry = Registry(kernels=kernels)
     with contextlib.closing(Backend(registry, store="off")) as backend:
         alone = [backend.submit(request).read_all() for request in requests]
@@ -227,6 +242,14 @@ def test_random_arrivals(
     at_edge = 0
     for request, result, expected in zip(requests, together, alone, strict=True):
         assert expected is not None
+        assert (
+            len(expected.prompt_logprobs) == request.with_prompt_logprobs * expected.prompt_tokens
+        )
+        if result is not None and result.finish != "stopped":
+            assert [each.logprob for each in result.prompt_logprobs] == pytest.approx(
+                [each.logprob for each in expected.prompt_logprobs],
+                abs=OF_STATES if forms[0] in WITH_STATES else 1e-4,
+            )
         if result is None or result.finish == "stopped":
             assert result is None or ids(result) == ids(expected)[: result.new_tokens]
         elif ids(result) != ids(expected) and request.options.temperature:

@@ -1,8 +1,7 @@
 """Attention of tokens over our own KV memory, as a function that XLA calls.
 
-Knows the layout of keys and values in blocks of that memory. Must not know models, nor who owns the
-memory. The rows, their lengths and the addresses of their blocks are inputs of a call, so one
-compiled function serves every length.
+Knows the layout of keys and values in blocks of that memory. The rows, their lengths and the
+addresses of their blocks are inputs of a call, so one compiled function serves every length.
 
 A row's positions are divided into splits of a fixed size. For each split, scores and weighted sums
 are products (`micro_kernel`), and softmax uses the split's own maximum; then splits are added up in
@@ -100,7 +99,7 @@ class _Attention:
     def __init__(self, module: ir.Module) -> None:
         self._module = module
         self._sums = {
-            rows: micro_kernel.micro_kernel(module, rows, "float32", asks_ahead=True)
+            rows: micro_kernel.micro_kernel(module, rows, "float32", prefetches=True)
             for rows in range(1, micro_kernel.ROWS + 1)
         }
 

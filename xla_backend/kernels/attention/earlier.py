@@ -1,9 +1,8 @@
 """The lines of earlier positions of a row in our own KV memory, as a function that XLA calls.
 
-Knows the layout of such lines in that memory. Must not know what they mean. A block has a line for
-each of its positions, beside keys and values, so a row can be read in chunks, begin with cached
-blocks, or go back to an earlier position, as with attention. Or a row's state has its last lines,
-see `recurrence`.
+Knows the layout of such lines in that memory. A block has a line for each of its positions, beside
+keys and values, so a row can be read in chunks, begin with cached blocks, or go back to an earlier
+position, as with attention. Or a row's state has its last lines, see `recurrence`.
 
     T  tokens of a call, at least 1  R  rows of the KV memory
     E  numbers of a line             M  blocks that a row has room for, and the state

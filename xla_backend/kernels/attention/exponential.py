@@ -1,9 +1,8 @@
 """The exponential function of vectors, in machine code.
 
-Knows the bits of float32. Must not know who uses it. After W. Cody and W. Waite, "Software Manual
-for the Elementary Functions" (1980): x is n ln 2 + r, with ln 2 in two parts so that r is exact;
-exp(r) is a polynomial with the least relative error on the range of r (Remez); 2^n is made from
-bits.
+Knows the bits of float32. After W. Cody and W. Waite, "Software Manual for the Elementary
+Functions" (1980): x is n ln 2 + r, with ln 2 in two parts so that r is exact; exp(r) is a
+polynomial with the least relative error on the range of r (Remez); 2^n is made from bits.
 """
 
 from __future__ import annotations

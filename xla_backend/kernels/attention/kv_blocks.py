@@ -1,6 +1,6 @@
 """How KV memory is divided.
 
-Knows how many positions a block has. Must not know what is stored for a position.
+Knows how many positions a block has.
 """
 
 BLOCK = 64

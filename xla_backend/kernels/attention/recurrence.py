@@ -1,13 +1,13 @@
 """States of rows that each token changes, as a function that XLA calls.
 
-Knows the layout of such a state, and how tokens change it. Must not know models, nor who owns the
-memory. A head has a matrix S, `[keys, values]`, with which a token does
+Knows the layout of such a state, and how tokens change it. A head has a matrix S, `[keys, values]`,
+with which a token does
 
     S = g S + k (b (v - c g S'k))'      and gets      S'q
 
 (gated delta rule: S. Yang et al., arXiv:2412.06464; without c, Mamba-2: arXiv:2405.21060). Tokens
 are taken one by one, so a token's result has the same bits in a chunk, alone or beside others. The
-state of a row lies in memory of its own, whose address stands behind those of its blocks
+state of a row lies in memory of its own, whose address follows those of its blocks
 (`advance`); of a padded text it is a value of the graph (`read_all`, `step`).
 
 A call's tokens may be drafts, of which some are refused: of `RECENT` tokens or fewer, only the
@@ -343,14 +343,14 @@ def _step_unit(module: ir.Module) -> ir.Function:
     source = builder.select(of_prompt, builder.sub(long(-1), source), source)
     begin = builder.select(of_prompt, prompt_at, states_at)
     before = builder.at(begin, builder.mul(source, numbers), FLOAT)
-    behind = builder.at(out_at, builder.mul(token, numbers), FLOAT)
+    after = builder.at(out_at, builder.mul(token, numbers), FLOAT)
     line = builder.at(lines_at, builder.mul(token, width), FLOAT)
-    read = builder.at(behind, builder.mul(head, values), FLOAT)
-    # The matrices stand behind what all heads read.
+    read = builder.at(after, builder.mul(head, values), FLOAT)
+    # The matrices follow what all heads read.
     at = builder.mul(values, builder.add(heads, builder.mul(head, keys)))
     columns = ForLoop(builder, long(0), values, LANES)
     part = builder.add(at, builder.mul(columns.index, keys))
-    places = [builder.at(begin, part, FLOAT) for begin in (before, behind)]
+    places = [builder.at(begin, part, FLOAT) for begin in (before, after)]
     out = builder.at(read, columns.index, FLOAT)
     builder.call(take, [job, line, head, columns.index, *places, out])
     columns.close()

@@ -1,6 +1,6 @@
 """A foreign function's call as an operation of a graph that XLA compiles.
 
-Knows StableHLO's form of such a call. Must not know what the function computes.
+Knows StableHLO's form of such a call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Grammars in compiled loops, as operations of a graph.
 
-Knows the kernels' operands. Must not know how tables are made. Which grammar a row has is an input,
-as addresses: one compiled function serves every grammar of every size, and a row without one costs
-nothing. Axes: R rows, V vocabulary.
+Knows the kernels' operands. Which grammar a row has is an input, as addresses: one compiled
+function serves every grammar of every size, and a row without one costs nothing. Axes: R rows, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def are_given(grammars: tf.Tensor) -> tf.Tensor:
 
 
 def advanced(states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-    """The states behind tokens `[R]`; a token that may not come changes nothing."""
+    """The states after tokens `[R]`; a token that may not come changes nothing."""
     result = foreign_call.call(grammar.ADVANCE, [states, tokens, grammars], 1)
     return tf.bitcast(result[:, 0], tf.int32)
 

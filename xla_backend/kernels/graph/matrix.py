@@ -1,6 +1,6 @@
 """`Matrix`: weights in the format and layout of fast products.
 
-Knows when our own machine code pays, and what is used otherwise. Must not know models.
+Knows when our own machine code pays, and what is used otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xla_backend.kernels.matmul.packing import COLUMNS, Tiles
 SMALL = 2**18
 """Numbers of a matrix below which XLA's own product is as fast, because it fits in the cache."""
 
-Keep = Callable[[tuple[int, ...], np.dtype, Callable[[np.ndarray], None]], tf.Variable]
+Save = Callable[[tuple[int, ...], np.dtype, Callable[[np.ndarray], None]], tf.Variable]
 """Makes a variable of a shape and a type, and fills it with a function."""
 
 
@@ -54,7 +54,7 @@ class Matrix(NamedTuple):
     def of(
         cls,
         weights: Weights,
-        keep: Keep,
+        save: Save,
         in_eight_bits: bool = False,
         multiplies: Callable[[Weights], bool] = has_product,
     ) -> Matrix:
@@ -62,7 +62,7 @@ class Matrix(NamedTuple):
 
         Args:
             weights: see above.
-            keep: makes the variable.
+            save: makes the variable.
             in_eight_bits: whether products with blocks round activations to 8 bits.
             multiplies: whether our own product multiplies weights; XLA multiplies float32.
         """
@@ -73,12 +73,12 @@ class Matrix(NamedTuple):
             def write(to: np.ndarray) -> None:
                 np.copyto(to, wide.T)
 
-            kept = keep((inputs, outputs), np.dtype(np.float32), write)
-            return cls(kept, None, inputs, outputs)
+            saved = save((inputs, outputs), np.dtype(np.float32), write)
+            return cls(saved, None, inputs, outputs)
         tiles = Tiles(weights)
         in_eight_bits = _prepare(tiles.format, in_eight_bits)
-        kept = keep(tiles.shape, tiles.dtype, tiles.pack)
-        return cls(kept, tiles.format, inputs, outputs, in_eight_bits)
+        saved = save(tiles.shape, tiles.dtype, tiles.pack)
+        return cls(saved, tiles.format, inputs, outputs, in_eight_bits)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -150,7 +150,7 @@ class Matrices(NamedTuple):
         cls,
         weights: Weights,
         count: int,
-        keep: Keep,
+        save: Save,
         in_eight_bits: bool = False,
         multiplies: Callable[[Weights], bool] = has_product,
     ) -> Matrices:
@@ -162,12 +162,12 @@ class Matrices(NamedTuple):
             def write(to: np.ndarray) -> None:
                 np.copyto(to, wide.reshape(count, outputs, inputs).transpose(0, 2, 1))
 
-            kept = keep((count, inputs, outputs), np.dtype(np.float32), write)
-            return cls(kept, None, inputs, outputs)
+            saved = save((count, inputs, outputs), np.dtype(np.float32), write)
+            return cls(saved, None, inputs, outputs)
         tiles = Tiles(weights)
         in_eight_bits = _prepare(tiles.format, in_eight_bits, is_split=True)
-        kept = keep(tiles.shape, tiles.dtype, tiles.pack)
-        return cls(kept, tiles.format, inputs, outputs, in_eight_bits)
+        saved = save(tiles.shape, tiles.dtype, tiles.pack)
+        return cls(saved, tiles.format, inputs, outputs, in_eight_bits)
 
     def multiply(self, x: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """`[rows, in] -> [rows, out]` with the matrix of a number, scalar int32."""

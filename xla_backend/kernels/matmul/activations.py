@@ -1,9 +1,9 @@
 """Rows as integers: layout, rounding, and dot products with bytes of weights.
 
-Knows the processor's instructions for them. Must not know matrices, nor who calls it. A number is
-an integer of one digit, 8 bits, or of three, times a scale that it shares with its neighbours. Sums
-of integers are exact, so products of three digits are no less accurate than sums of float32. A row
-that begins with NaN has a NaN scale, and so NaN products.
+Knows the processor's instructions for them. A number is an integer of one digit, 8 bits, or of
+three, times a scale that it shares with its neighbours. Sums of integers are exact, so products of
+three digits are no less accurate than sums of float32. A row that begins with NaN has a NaN scale,
+and so NaN products.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _LEAST = 2.0**-100
 
 def has_dot() -> bool:
     """Whether `dot` is one instruction: then `EXACT_DIGITS` are faster than float32."""
-    return bool(llvm.get_host_cpu_features().get("avx512vnni"))
+    features = llvm.get_host_cpu_features()
+    return bool(features.get("avx512vnni") or features.get("avxvnni"))
 
 
 class QuantizedRows(NamedTuple):
@@ -167,16 +168,30 @@ def dot(builder: Builder, sums: Value, weights: Value, x: Value, bits: int) -> V
         sums, weights, x: vectors of words.
         bits: of the weights' bytes at most.
     """
-    if has_dot():
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512vnni"):
         a, b = (builder.bitcast(each, _BYTES) for each in (weights, x))
         return builder.intrinsic("llvm.x86.avx512.vpdpbusd.512", _WORDS, [sums, a, b])
-    if llvm.get_host_cpu_features().get("avx2"):
+    if features.get("avxvnni"):
+        return _in_halves(builder, sums, weights, x)
+    if features.get("avx2"):
         return builder.add(sums, _by_pairs(builder, weights, x, bits))
     for byte in range(4):
         weight = builder.and_(builder.lshr(weights, _splat(8 * byte)), _splat(255))
         number = builder.ashr(builder.shl(x, _splat(24 - 8 * byte)), _splat(24))
         sums = builder.add(sums, builder.mul(weight, number))
     return sums
+
+
+def _in_halves(builder: Builder, sums: Value, weights: Value, x: Value) -> Value:
+    """`dot` with registers of 256 bits."""
+    words, bytes_, found = ir.VectorType(WORD, 8), ir.VectorType(BYTE, 32), []
+    for begin in (0, 8):
+        lanes = ir.Constant(words, [*range(begin, begin + 8)])
+        half, *factors = (builder.shuffle_vector(each, each, lanes) for each in (sums, weights, x))
+        a, b = (builder.bitcast(each, bytes_) for each in factors)
+        found.append(builder.intrinsic("llvm.x86.avx512.vpdpbusd.256", words, [half, a, b]))
+    return builder.shuffle_vector(*found, ir.Constant(_WORDS, [*range(LANES)]))
 
 
 def _by_pairs(builder: Builder, weights: Value, x: Value, bits: int) -> Value:

@@ -1,7 +1,7 @@
 """Quantized matrices: GGUF's blocks of numbers that share scales.
 
-Knows the layout of a block of each format, and its arithmetic in NumPy. Must not know files,
-TensorFlow, or what a matrix is for. The layouts are those of llama.cpp's ggml-quants.
+Knows the layout of a block of each format, and its arithmetic in NumPy. The layouts are those of
+llama.cpp's ggml-quants.
 """
 
 from __future__ import annotations

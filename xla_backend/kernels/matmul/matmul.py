@@ -1,10 +1,10 @@
 """The product of rows and a matrix in tiles, as a function that XLA calls.
 
-Knows how a processor multiplies fast. Must not know models. XLA's own products read only float32,
-rearrange the weights in each call, and with few rows use only a part of the memory's speed. Here,
-with few rows, every number of the matrix is read once, in its own format, from end to end, and
-dequantized in a register; all sums are float32. Scales of blocks multiply the sums of their groups,
-which saves a multiplication per number.
+Knows how a processor multiplies fast. XLA's own products read only float32, rearrange the weights
+in each call, and with few rows use only a part of the memory's speed. Here, with few rows, every
+number of the matrix is read once, in its own format, from end to end, and dequantized in a
+register; all sums are float32. Scales of blocks multiply the sums of their groups, which saves a
+multiplication per number.
 
 With more rows, a part of a tile is dequantized into the cache first, and all rows use it (after
 K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The threads
@@ -122,7 +122,7 @@ def _unit_of_integers(
     write = integers.write(module)
     functions = {
         rows: micro_kernel.micro_kernel(
-            module, rows, number_format, asks_ahead=True, integers=integers
+            module, rows, number_format, prefetches=True, integers=integers
         )
         for rows in _rows_of_blocks()
     }
@@ -169,14 +169,14 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
     of_floats = {
         # A single float32 row is limited by memory anyway; dequantized numbers are in the cache.
         rows: micro_kernel.micro_kernel(
-            module, rows, "float32", asks_ahead=number_format == "float32" and rows > 1
+            module, rows, "float32", prefetches=number_format == "float32" and rows > 1
         )
         for rows in range(1, micro_kernel.ROWS + 1)
     }
     of_format = of_floats
     if number_format != "float32":
         of_format = {
-            rows: micro_kernel.micro_kernel(module, rows, number_format, asks_ahead=True)
+            rows: micro_kernel.micro_kernel(module, rows, number_format, prefetches=True)
             for rows in _FEW.get(number_format, _rows_of_blocks())
         }
         dequantize = micro_kernel.dequantize(module, number_format)

@@ -1,8 +1,8 @@
 """Micro-kernels: rows times a tile, with the sums in registers; for products and attention.
 
-Knows the processor's registers. Must not know what is summed, nor who calls. Every number of a tile
-is read once for all rows of a call. Sums are float32, k after k, or for blocks group after group,
-within which they may be integers; in the same order for any number of rows.
+Knows the processor's registers. Every number of a tile is read once for all rows of a call. Sums
+are float32, k after k, or for blocks group after group, within which they may be integers; in the
+same order for any number of rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def micro_kernel(
     rows: int,
     number_format: str,
     *,
-    asks_ahead: bool,
+    prefetches: bool,
     integers: QuantizedRows | None = None,
 ) -> ir.Function:
     """`micro_kernel(x, x_width, numbers, depth, out, out_width, begins, ahead)`, for `rows` rows.
@@ -107,7 +107,7 @@ def micro_kernel(
                 at = row * vectors + column
                 sums[at] = builder.multiply_add(factor, number, sums[at])
 
-    panel_ = Panel(numbers, depth, columns.index, vectors, ahead if asks_ahead else None)
+    panel_ = Panel(numbers, depth, columns.index, vectors, ahead if prefetches else None)
     if number_format in FORMATS:
         form = FORMATS[number_format]
         do = (

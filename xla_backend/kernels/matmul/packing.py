@@ -1,8 +1,6 @@
 """The layout of a matrix for products: tiles of 64 columns, one whole tile after the other.
 
-Knows NumPy and the numbers' formats. Must not know TensorFlow, nor how products are computed. k is
-the axis that is summed, `in`; a tile has a vector of 64 columns for each k, and its numbers are in
-the order in which one core reads them.
+Knows NumPy and the numbers' formats.
 
 A tile of a matrix in blocks has, for each block along k, in lines of 64 bytes: the scale and the
 minimum in float16; then for each unit along k the factors of its groups, a byte each, and the

@@ -1,7 +1,6 @@
 """Loops along k over a panel of a tile, whose numbers they unpack in registers.
 
-Knows the layout of every format in a tile, and its conversion to float32. Must not know what is
-done with the numbers.
+Knows the layout of every format in a tile, and its conversion to float32.
 """
 
 from __future__ import annotations
@@ -321,7 +320,7 @@ def unsigned(builder: Builder, form: Format, words: list[Value]) -> list[Value]:
     if form.table is not None:
         table = [number + zero_of(form) for number in form.table]
         bytes_ = [builder.bitcast(x, _BYTES_OF_WORDS) for x in words]
-        found = [machine_code.look_up(builder, table, x) for x in bytes_]
+        found = [machine_code.table_lookup(builder, table, x) for x in bytes_]
         return [builder.bitcast(x, _WORDS) for x in found]
     if form.bits == 8:  # signed
         return [builder.xor(x, _splat(0x80808080)) for x in words]
@@ -339,7 +338,7 @@ def _signed(builder: Builder, form: Format, words: Value) -> Value:
         return words
     bytes_ = builder.bitcast(words, _BYTES_OF_WORDS)
     if form.table is not None:
-        bytes_ = machine_code.look_up(builder, form.table, bytes_)
+        bytes_ = machine_code.table_lookup(builder, form.table, bytes_)
     else:
         zeros = ir.Constant(_BYTES_OF_WORDS, [form.zero] * 4 * LANES)
         bytes_ = builder.sub(bytes_, zeros)

@@ -1,8 +1,8 @@
 """`GrammarTables`: grammars in compiled loops by XLA alone, over tables in one variable.
 
-Knows the tables' layout (`kernels.grammar.Tables`). Must not know how tables are made. What a row
-says of its grammar are places in that variable, so one compiled function serves every grammar of
-every size. Axes: R rows, V vocabulary.
+Knows the tables' layout (`kernels.grammar.Tables`). What a row says of its grammar are places in
+that variable, so one compiled function serves every grammar of every size. Axes: R rows, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class GrammarTables:
 
         def masked() -> tf.Tensor:
             tokens = tf.range(scores.shape[1])[None]
-            may_come = self._behind(states[:, None], tokens, grammars[:, None]) >= 0
+            may_come = self._next_states(states[:, None], tokens, grammars[:, None]) >= 0
             return tf.where(may_come | (grammars[:, :1] == 0), scores, FORBIDDEN)
 
         return tf.cond(are_given(grammars), masked, lambda: scores)
 
     def advanced(self, states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
         """See `graph.grammar_operations.advanced`."""
-        after = self._behind(states, tokens, grammars)
+        after = self._next_states(states, tokens, grammars)
         return tf.where((grammars[:, 0] > 0) & (after >= 0), after, states)
 
     def drafts(self, states: tf.Tensor, grammars: tf.Tensor, count: int) -> tf.Tensor:
@@ -94,8 +94,8 @@ class GrammarTables:
         )
         return tf.where(grammars[:, :1] > 0, found, -1)
 
-    def _behind(self, states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-        """The states behind tokens, below 0 where one may not come; any number without one."""
+    def _next_states(self, states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
+        """The states after tokens, below 0 where one may not come; any number without one."""
         classes, table, _, count = tf.unstack(tf.cast(grammars, tf.int32), axis=-1)
         of_token = tf.bitwise.bitwise_and(self._at(classes + tokens), 0xFFFF)
         return self._at(table + states * count + of_token)

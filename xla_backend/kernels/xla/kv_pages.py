@@ -1,9 +1,9 @@
-"""`Pages`: attention, earlier lines and states over KV memory that is a variable, by XLA alone.
+"""`Pages`: the `Memory` of rows in variables, by XLA alone.
 
-Knows the layout of a block and of a row's state in such variables. Must not know models, nor who
-owns the memory. A call reads a variable and assigns it, in the order in which a graph is written;
-XLA changes it in place. Loops run over the blocks that rows have, so that one compiled function
-serves every length. Block 0 and state 0 belong to no row: what has no row is written there.
+Knows the layout of a block and of a row's state in such variables. A call reads a variable and
+assigns it, in the order in which a graph is written; XLA changes it in place. Loops run over the
+blocks that rows have, so that one compiled function serves every length. Block 0 and state 0 belong
+to no row: what has no row is written there.
 
     T  tokens of a call              R  rows of the KV memory
     D  numbers of a head             M  blocks that a row has room for, and its state
@@ -47,14 +47,12 @@ class Pages(NamedTuple):
         places: tf.Tensor,
         layer: tf.Tensor,
         *,
-        heads: int,
-        kv_heads: int,
-        score_cap: float | None,
+        score_cap: float | None = None,
         sinks: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """See `graph.kv_operations.attend`. A layer has keys and values `[2, kv_heads, BLOCK, D]`
-        of a block."""
-        size, shared = k.shape[1] // kv_heads, heads // kv_heads
+        """See `Memory`. A layer has keys and values `[2, kv_heads, BLOCK, D]` of a block."""
+        (tokens, heads, size), kv_heads = q.shape, k.shape[1]
+        shared = heads // kv_heads
         row, position = _rows(places)
         offset, window = (tf.cast(layer[at], tf.int32) for at in (0, 1))
         offset //= 4
@@ -67,7 +65,6 @@ class Pages(NamedTuple):
         memory = _written(_read(self.kv), new, block, tf.reshape(column, [-1]))
 
         # One token each has its own blocks; a chunk's tokens share those of their row.
-        tokens = q.shape[0]
         if tokens is not None:
             groups, each, of_unit, first, last = tokens, 1, row, position, position
         else:
@@ -132,19 +129,25 @@ class Pages(NamedTuple):
         return only_tokens(tf.reshape(attended, [-1, heads * size]), places)
 
     def before(
-        self, lines: tf.Tensor, places: tf.Tensor, layer: tf.Tensor, count: int, in_state: int
+        self,
+        lines: tf.Tensor,
+        places: tf.Tensor,
+        layer: tf.Tensor,
+        count: int,
+        in_state: int = 0,
+        offset: int = 0,
     ) -> tf.Tensor:
-        """See `graph.kv_operations.before`; `in_state` as in `graph.kv_operations.Addresses`."""
+        """See `Memory`."""
         row, position = _rows(places)
         width, length = lines.shape[1], tf.shape(lines)[0]
-        offset = tf.cast(layer[0], tf.int32) // 4
+        begin = (tf.cast(layer[0], tf.int32) + offset) // 4
         handle = self.rows if in_state else self.kv
         of_state = self.blocks.shape[1] - 1
 
         def place(row: tf.Tensor, at: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             """Block (or state) and column of a row's position."""
             block = self._block(row, of_state if in_state else at // BLOCK)
-            return block, offset + at % (in_state or BLOCK) * width
+            return block, begin + at % (in_state or BLOCK) * width
 
         def read(
             token: tf.Tensor, memory: tf.Tensor, found: tf.Tensor
@@ -171,16 +174,10 @@ class Pages(NamedTuple):
         return only_tokens(found, places)
 
     def advance(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: tf.Tensor,
-        heads: Heads,
-        *,
-        corrects: bool,
-    ) -> tf.Tensor:
-        """See `graph.kv_operations.advance`. A layer has of a state matrices `[heads, keys,
-        values]`, how many tokens they hold, and the lines of recent tokens."""
+        self, lines: tf.Tensor, places: tf.Tensor, layer: tf.Tensor, heads: Heads, *, corrects: bool
+    ) -> tuple[tf.Tensor, tuple[()]]:
+        """See `Memory`. A layer has of a state matrices `[heads, keys, values]`, how many tokens
+        they hold, and the lines of recent tokens."""
         row, position = _rows(places)
         length, width = tf.shape(lines)[0], heads.total * heads.values
         numbers = heads.numbers - width
@@ -197,7 +194,7 @@ class Pages(NamedTuple):
         to_state = tf.where(is_last_certain, of_row, 0)
         to_recent = tf.where(may_be_drafts & (index > 0), of_row, 0)
 
-        def behind(state: tf.Tensor, line: tf.Tensor) -> tf.Tensor:
+        def after(state: tf.Tensor, line: tf.Tensor) -> tf.Tensor:
             return states.taken(state, line, heads, corrects)
 
         def take(
@@ -218,11 +215,11 @@ class Pages(NamedTuple):
 
             def again(of: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 """A recent token, which was a draft then."""
-                return of + 1, behind(state, tf.gather(recent, (of % RECENT)[None]))
+                return of + 1, after(state, tf.gather(recent, (of % RECENT)[None]))
 
             _, state = tf.while_loop(lambda of, _: of < here, again, (held, state))
             line = tf.gather(lines, token[None])
-            state = behind(state, line)
+            state = after(state, line)
             read = xla.dynamic_update_slice(read, state[:, :width], tf.stack([token, 0]))
             to = tf.gather(to_state, token)
             memory = xla.dynamic_update_slice(memory, state[:, width:], tf.stack([to, offset]))
@@ -238,7 +235,7 @@ class Pages(NamedTuple):
             lambda token, *_: token < length, take, (*start, tf.zeros([length, width]))
         )
         _assign(self.rows, memory)
-        return only_tokens(read, places)
+        return only_tokens(read, places), ()
 
     def _block(self, row: tf.Tensor, place: tf.Tensor | int) -> tf.Tensor:
         """The number at a place in a row's list, int32; 0 without a row."""

@@ -1,7 +1,7 @@
 """States that each token changes, as values of a graph, by XLA alone.
 
-Knows what a token does to a state (`kernels.attention.recurrence`). Must not know models or memory.
-A state is `[heads.numbers]`: what the last token read, then matrices `[heads, keys, values]`.
+Knows what a token does to a state (`kernels.attention.recurrence`). A state is `[heads.numbers]`:
+what the last token read, then matrices `[heads, keys, values]`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def step(
 
 
 def taken(before: tf.Tensor, lines: tf.Tensor, heads: Heads, corrects: bool) -> tf.Tensor:
-    """States behind a token each: `[n, heads.numbers]` and lines `[n, heads.line]`."""
+    """States after a token each: `[n, heads.numbers]` and lines `[n, heads.line]`."""
     keys, width = heads.key_heads * heads.keys, heads.total * heads.values
     q, k, v, decay, share = tf.split(lines, [keys, keys, width, heads.total, heads.total], axis=-1)
     of_heads = [heads.key_head(head) for head in range(heads.total)]

@@ -2,7 +2,7 @@
 
 Knows tensors and which layouts are quick with XLA on a CPU. Axes in shapes:
 
-    B  batch: texts that are decoded together
+    B  batch: one text
     K  beams of each text
     S  positions of the prompt or of the encoder's input; Q of the queries, if they are others
     N  new tokens that the KV cache has room for
@@ -12,7 +12,7 @@ Knows tensors and which layouts are quick with XLA on a CPU. Axes in shapes:
     V  vocabulary
     G  B * H: the heads of all texts, the first H of them those of the first text
 
-Tokens of a step are in the order `[K, B]`. So their heads are `[K, G, D]` without a transposition,
+Tokens of a step are in the order `[K, B]`. So their heads are `[K, H, D]` without a transposition,
 and for attention another text is H more heads.
 """
 
@@ -81,8 +81,8 @@ def _mean(x: tf.Tensor) -> tf.Tensor:
 class KeysValues(NamedTuple):
     """Keys and values of one attention layer.
 
-    `[G, S, D]` of a prompt or an encoder's output, which all beams share; `[G, N, K, D]` of new
-    tokens, the KV cache; `[K, G, D]` of the current token of each beam.
+    `[H, S, D]` of a prompt or an encoder's output, which all beams share; `[H, N, K, D]` of new
+    tokens, the KV cache; `[K, H, D]` of the current token of each beam.
     """
 
     keys: tf.Tensor
@@ -113,24 +113,6 @@ def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
     """`[positions, H * D] -> [H, positions, D]`."""
     positions = tf.shape(x)[0]
     return tf.transpose(tf.reshape(x, [positions, heads, x.shape[-1] // heads]), [1, 0, 2])
-
-
-def for_each_head(bias: tf.Tensor, heads: int) -> tf.Tensor:
-    """Repeats a bias of texts for their heads: `[..., B, S]` to broadcastable `[..., G, S]`."""
-    return bias if bias.shape[-2] == 1 else tf.repeat(bias, heads, axis=-2)
-
-
-def for_each_text(bias: tf.Tensor, batch_size: int) -> tf.Tensor:
-    """Repeats a bias of heads, `[H, S]`, for all texts: `[G, S]`."""
-    return bias if batch_size == 1 else tf.tile(bias, [batch_size, 1])
-
-
-def batch_first(x: tf.Tensor, batch_size: int) -> tf.Tensor:
-    """Brings tokens in the order `[K, B]` into the order `[B, K]`: `[K * B, E] -> [B * K, E]`."""
-    num_beams, width = x.shape[0] // batch_size, x.shape[1]
-    if 1 in (num_beams, batch_size):
-        return x
-    return tf.reshape(_swap(tf.reshape(x, [num_beams, batch_size, width])), x.shape)
 
 
 def attend_all(
@@ -190,7 +172,7 @@ class CausalMask(NamedTuple):
     window: int | None = None
 
     def without_padding(self, x: tf.Tensor) -> tf.Tensor:
-        """`[S, ...]` with zeros in place of padding, which is NaN: see `PaddedPrompt`."""
+        """`[S, ...]` with zeros in place of padding, which is NaN: see `padded`."""
         is_token = tf.range(tf.shape(x)[0]) >= self.padding
         return tf.where(tf.reshape(is_token, [-1] + [1] * (x.shape.rank - 1)), x, 0.0)
 
@@ -266,12 +248,12 @@ def attend_cross(q: tf.Tensor, cross: KeysValues, bias: tf.Tensor) -> tf.Tensor:
     """Cross-attention of one query a beam.
 
     Args:
-        q: queries, scaled, `[K, G, D]`.
-        cross: keys and values `[G, S, D]` of the encoder's output.
-        bias: broadcastable to `[K, G, S]`.
+        q: queries, scaled, `[K, H, D]`.
+        cross: keys and values `[H, S, D]` of the encoder's output.
+        bias: broadcastable to `[K, H, S]`.
 
     Returns:
-        `[K, G, D]`.
+        `[K, H, D]`.
     """
     weights = tf.nn.softmax(_scores(q, cross.keys) + bias)
     return _weighted_sum(weights, cross.values)
@@ -300,18 +282,18 @@ def attend_step(
     write in place across a branch.
 
     Args:
-        q: queries, scaled, `[K, G, D]`.
-        prompt: keys and values `[G, S, D]`.
-        prompt_bias: broadcastable to `[K, G, S]`.
-        kv_cache: keys and values `[G, N, K, D]`.
-        kv_cache_bias: broadcastable to `[K, G, N * K]`.
-        current: keys and values of the current tokens, `[K, G, D]`.
-        current_bias: broadcastable to `[K, G, 1]`.
+        q: queries, scaled, `[K, H, D]`.
+        prompt: keys and values `[H, S, D]`.
+        prompt_bias: broadcastable to `[K, H, S]`.
+        kv_cache: keys and values `[H, N, K, D]`.
+        kv_cache_bias: broadcastable to `[K, H, N * K]`.
+        current: keys and values of the current tokens, `[K, H, D]`.
+        current_bias: broadcastable to `[K, H, 1]`.
         score_cap: see `soft_cap`.
-        sinks: `[K, G, 1]`, see `attend_all`.
+        sinks: `[K, H, 1]`, see `attend_all`.
 
     Returns:
-        `[K, G, D]`.
+        `[K, H, D]`.
     """
     _, groups, size = q.shape
     cached = KeysValues(*(tf.reshape(x, [groups, -1, size]) for x in kv_cache))
@@ -331,12 +313,12 @@ def attend_step(
 
 
 def _scores(q: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """`[K, G, D]` and `[G, S, D]` to `[K, G, S]`."""
+    """`[K, H, D]` and `[H, S, D]` to `[K, H, S]`."""
     return _swap(tf.matmul(_swap(q), keys, transpose_b=True))
 
 
 def _weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """`[K, G, S]` and `[G, S, D]` to `[K, G, D]`."""
+    """`[K, H, S]` and `[H, S, D]` to `[K, H, D]`."""
     return _swap(tf.matmul(_swap(weights), values))
 
 
@@ -346,7 +328,7 @@ def _swap(x: tf.Tensor) -> tf.Tensor:
 
 
 def write_kv_cache(kv_cache: tf.Tensor, current: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-    """Writes the current keys or values `[K, G, D]` into place `index` of axis N in `[G, N, K, D]`.
+    """Writes the current keys or values `[K, H, D]` into place `index` of axis N in `[H, N, K, D]`.
 
     XLA takes a negative index as 0.
     """

@@ -1,14 +1,12 @@
-"""Decoder-only models: GPT-2 and OPT.
+"""Decoder-only models with learned positions: GPT-2 and OPT.
 
-Knows their checkpoints and their forward pass: a padded prompt at once (`prefill`), then token by
-token (`step`); or any tokens over blocks of KV memory (`run`). `padded_length` is the number of
-slots for the prompt; those of its padding, on the left, are masked. Positions count from the first
-real token. Axes: see `blocks`.
+Knows their checkpoints and their forward pass. Positions count from the first token. Axes: see
+`blocks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,19 +14,12 @@ import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
 from xla_backend.kernels.attention.attention import layer_bytes
-from xla_backend.kernels.graph.kv_operations import in_blocks, only_tokens
+from xla_backend.kernels.graph.kv_operations import Memory, only_tokens
 from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
-from xla_backend.model.families.blocks import (
-    MASKED,
-    CausalMask,
-    KeysValues,
-    Linear,
-    Norm,
-    Repeated,
-    WeightReader,
-)
-from xla_backend.model.families.model import Memory, Prefilled
+from xla_backend.model.families.blocks import KeysValues, Linear, Norm, Repeated, WeightReader
+from xla_backend.model.families.model import LayerMemory
+from xla_backend.model.families.padded import PaddedModel
 
 
 class PlainLayer(NamedTuple):
@@ -43,68 +34,8 @@ class PlainLayer(NamedTuple):
     score_scale: float
 
 
-class PromptContext(NamedTuple):
-    """What a step needs from the prompts.
-
-    Attributes:
-        first: `[B]` int32, the slot of each prompt's first token.
-        length: `[B]` int32, its number of tokens.
-        prompt: keys and values `[G, S, D]` per layer, or another state of a layer.
-    """
-
-    first: tf.Tensor
-    length: tf.Tensor
-    prompt: list[Any]
-
-    def distances(self, index: tf.Tensor) -> tf.Tensor:
-        """The distance of each slot from the new token at place `index`: `[B, S]` int32."""
-        return (self.length + self.first + index)[:, None] - self._slots
-
-    def bias(self) -> tf.Tensor:
-        """The bias that hides padding: `[B, S]`."""
-        slots = self._slots - self.first[:, None]
-        return tf.where((slots >= 0) & (slots < self.length[:, None]), 0.0, MASKED)
-
-    @property
-    def _slots(self) -> tf.Tensor:
-        """The prompt's slots, `[S]`; some layer has keys for each."""
-        # A layer's may be a pair, of which the first has them.
-        found = (part for each in self.prompt for part in (each, each[0]))
-        keys = next(part.keys for part in found if isinstance(part, KeysValues))
-        return tf.range(tf.shape(keys)[1])
-
-
-class PaddedPrompt:
-    """The prompt of a decoder-only model, padded on the left.
-
-    Padding is NaN, except keys and values, so that products skip it.
-
-    Attributes:
-        layers: one each.
-    """
-
-    layers: tuple[Any, ...]
-
-    def input_specs(self) -> list[tf.TensorSpec]:
-        """Token ids `[S]` and how many of them are padding, both int32."""
-        return [tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)]
-
-    def encode(self, token_ids: list[int], padded_length: int) -> list[tf.Tensor]:
-        """The prompt padded on the left; the model never sees the token used as padding."""
-        padding = padded_length - len(token_ids)
-        return [tf.constant([0] * padding + token_ids, tf.int32), tf.constant(padding)]
-
-    def example(self, padded_length: int) -> list[tf.Tensor]:
-        """See `Model.example`."""
-        return self.encode([0] * padded_length, padded_length)
-
-    def prefilled_structure(self) -> Prefilled:
-        """See `Model.prefilled_structure`."""
-        return Prefilled(0, 0, PromptContext(0, 0, [KeysValues(0, 0) for _ in self.layers]))
-
-
 @dataclass(frozen=True)
-class DecoderOnly(PaddedPrompt):
+class DecoderOnly(PaddedModel):
     """A GPT-2 or OPT model over its weights.
 
     Attributes:
@@ -127,6 +58,7 @@ class DecoderOnly(PaddedPrompt):
     activation: str
     context_length: int
     variables: Mapping[str, tf.Variable]
+    states: None = None
 
     @classmethod
     def from_checkpoint(cls, config: PretrainedConfig, read: WeightReader) -> DecoderOnly:
@@ -143,152 +75,60 @@ class DecoderOnly(PaddedPrompt):
         """V, the number of logits."""
         return self.head.shape[1]
 
-    def prefill(self, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
-        """Runs the whole prompt; see `Model.prefill`."""
-        length = tf.shape(token_ids)[0]
-        slots = tf.range(length)
-        positions = slots - padding
-        x = only_tokens(self._embed(token_ids, tf.maximum(positions, 0)), positions[:, None])
-
-        def block(
-            layer: PlainLayer, x: tf.Tensor, padding: tf.Tensor, only_last_position: bool = False
-        ) -> tuple[tf.Tensor, KeysValues]:
-            mask = CausalMask(padding)
-
-            def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
-                k, v = map(mask.without_padding, kv)
-                q, k, v = (blocks.split_heads(x, self.heads) for x in (q, k, v))
-                kv = KeysValues(k, v)
-                if only_last_position:
-                    return blocks.attend_all(q, kv, mask.bias(slots[-1:], length)), kv
-                return blocks.attend_causally(q, kv, mask), kv
-
-            return self._block(layer, x, attention, length - 1 if only_last_position else None)
-
-        each = Repeated(block)
-        prompt = []
-        for layer in self.layers[:-1]:
-            x, kv = each(layer, x, padding)
-            prompt.append(kv)
-        # Only the logits of the last position are needed. So the last layer needs the other
-        # positions only as keys and values, and the head, the largest matrix, not at all.
-        x, kv = block(self.layers[-1], x, padding, only_last_position=True)
-        prompt.append(kv)
-        return Prefilled(
-            logits=self.logits(x),
-            seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
-            context=PromptContext(padding[None], (length - padding)[None], prompt),
-        )
-
     @property
-    def layer_bytes(self) -> list[int]:
-        """See `PooledModel.layer_bytes`."""
+    def layer_memory(self) -> list[LayerMemory]:
+        """See `PooledModel`."""
         size = self.layers[0].qkv.matrix.shape[0] // self.heads
-        return [layer_bytes(self.heads, size) for _ in self.layers]
+        each = tf.TensorSpec([self.heads, None, size])
+        of = LayerMemory(layer_bytes(self.heads, size), 0, None, None, KeysValues(each, each))
+        return [of] * len(self.layers)
 
-    @property
-    def row_bytes(self) -> int:
-        """See `PooledModel.row_bytes`."""
-        return 0
-
-    def run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
-        """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
+    def run(
+        self,
+        token_ids: tf.Tensor,
+        places: tf.Tensor,
+        memory: Memory,
+        of_layers: Sequence[Any],
+        only_last: bool = False,
+    ) -> tuple[tf.Tensor, list[KeysValues]]:
+        """See `PooledModel.run`."""
 
         def block(
             layer: PlainLayer,
             x: tf.Tensor,
             places: tf.Tensor,
             memory: Memory,
-            of_layer: tf.Tensor,
-        ) -> tf.Tensor:
-            def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
-                operands = (q, *kv, places, of_layer)
-                attended = memory.attend(
-                    *operands, heads=self.heads, kv_heads=self.heads, score_cap=None
-                )
-                return attended, kv
-
-            return self._block(layer, x, attention)[0]
-
-        each = Repeated(block)
-        x = only_tokens(self._embed(token_ids, tf.maximum(places[:, 1], 0)), places)
-        for layer, of_layer in zip(self.layers, in_blocks(self.layer_bytes), strict=True):
-            x = each(layer, x, places, memory, of_layer)
-        return x
-
-    def step(
-        self,
-        token_ids: tf.Tensor,
-        index: tf.Tensor,
-        context: PromptContext,
-        kv_cache: list[KeysValues],
-        kv_cache_bias: tf.Tensor,
-    ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """Runs the current token of each beam; see `Model.step`."""
-        num_beams, batch_size = token_ids.shape
-        prompt = context.prompt
-        positions = tf.tile(context.length + index, [num_beams])
-        x = self._embed(tf.reshape(token_ids, [num_beams * batch_size]), positions)
-        prompt_bias = blocks.for_each_head(context.bias(), self.heads)
-        kv_cache_bias = blocks.for_each_head(kv_cache_bias, self.heads)
-
-        def block(
-            layer: PlainLayer,
-            x: tf.Tensor,
-            prompt: KeysValues,
-            prompt_bias: tf.Tensor,
-            kv_cache: KeysValues,
-            kv_cache_bias: tf.Tensor,
+            of_layer: Any,
+            only_last: bool,
         ) -> tuple[tf.Tensor, KeysValues]:
-            def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
-                merged, split = q.shape, [num_beams, batch_size * self.heads, -1]
-                q, k, v = (tf.reshape(x, split) for x in (q, *kv))
-                current = KeysValues(k, v)
-                attended = blocks.attend_step(
-                    q, prompt, prompt_bias, kv_cache, kv_cache_bias, current
-                )
-                return tf.reshape(attended, merged), current
+            normed = layer.attention_norm(x) if self.pre_norm else x
+            q, k, v = (
+                tf.reshape(y, [-1, self.heads, y.shape[1] // self.heads])
+                for y in tf.split(layer.qkv(normed), 3, axis=-1)
+            )
+            attended = memory.attend(q * layer.score_scale, k, v, places, of_layer)
+            if only_last:
+                x, attended = x[-1, None], attended[-1, None]
+            x += layer.attention_out(attended)
+            if not self.pre_norm:
+                x = layer.attention_norm(x)
+            normed = layer.feed_forward_norm(x) if self.pre_norm else x
+            x += layer.down(blocks.ACTIVATIONS[self.activation](layer.up(normed)))
+            return (x if self.pre_norm else layer.feed_forward_norm(x)), KeysValues(k, v)
 
-            return self._block(layer, x, attention)
-
-        each = Repeated(block)
-        all_current = []
-        for layer, of_prompt, cached in zip(self.layers, prompt, kv_cache, strict=True):
-            x, current = each(layer, x, of_prompt, prompt_bias, cached, kv_cache_bias)
-            all_current.append(current)
-        return self.logits(blocks.batch_first(x, batch_size)), all_current
-
-    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
-        """See `Model.empty_kv_cache`."""
-        size = self.layers[0].qkv.matrix.shape[0] // self.heads
-        zeros = tf.zeros([batch_size * self.heads, length, num_beams, size])
-        return [KeysValues(zeros, zeros) for _ in self.layers]
+        each, written = Repeated(block), []
+        x = only_tokens(self._embed(token_ids, tf.maximum(places[:, 1], 0)), places)
+        for number, of_layer in enumerate(of_layers, 1):
+            is_last = only_last and number == len(self.layers)
+            x, kv = each(self.layers[number - 1], x, places, memory, of_layer, is_last)
+            written.append(kv)
+        return x, written
 
     def _embed(self, token_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         x = self.embedding.columns(token_ids)
         if self.project_in is not None:
             x = self.project_in(x)
         return x + tf.gather(self.positions, positions + self.position_offset)
-
-    def _block(
-        self,
-        layer: PlainLayer,
-        x: tf.Tensor,
-        attention: Callable[[tf.Tensor, KeysValues], tuple[tf.Tensor, KeysValues]],
-        only: tf.Tensor | None = None,
-    ) -> tuple[tf.Tensor, KeysValues]:
-        """One layer; if only one position is needed, of the others only keys and values."""
-        normed = layer.attention_norm(x) if self.pre_norm else x
-        q, k, v = tf.split(layer.qkv(normed), 3, axis=-1)
-        if only is not None:
-            q, x = blocks.row(q, only), blocks.row(x, only)
-        attended, kv = attention(q * layer.score_scale, KeysValues(k, v))
-        x += layer.attention_out(attended)
-        if not self.pre_norm:
-            x = layer.attention_norm(x)
-        normed = layer.feed_forward_norm(x) if self.pre_norm else x
-        x += layer.down(blocks.ACTIVATIONS[self.activation](layer.up(normed)))
-        return (x if self.pre_norm else layer.feed_forward_norm(x)), kv
 
     def logits(self, x: tf.Tensor) -> tf.Tensor:
         """See `PooledModel.logits`."""

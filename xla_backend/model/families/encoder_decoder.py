@@ -133,28 +133,24 @@ class EncoderDecoder:
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs the current token of each beam; see `Model.step`."""
-        num_beams, batch_size = token_ids.shape
+        num_beams, _ = token_ids.shape
         slots = tf.shape(kv_cache[0].keys)[1]
-
-        def position_bias(offset: tf.Tensor) -> tf.Tensor:
-            return blocks.for_each_text(self.decoder_positions(offset), batch_size)
 
         # The KV cache has one key of each beam in each slot.
         slot = tf.range(slots * num_beams) // num_beams
-        kv_cache_bias = blocks.for_each_head(kv_cache_bias, self.decoder.heads)
-        kv_cache_bias = position_bias(slot - index) + kv_cache_bias
-        current_bias = position_bias(tf.constant([0]))
+        kv_cache_bias = self.decoder_positions(slot - index) + kv_cache_bias
+        current_bias = self.decoder_positions(tf.constant([0]))
         # The start token is one position before slot 0.
-        prompt_bias = position_bias(tf.reshape(-1 - index, [1]))
-        x = self.embedding.columns(tf.reshape(token_ids, [num_beams * batch_size]))
+        prompt_bias = self.decoder_positions(tf.reshape(-1 - index, [1]))
+        x = self.embedding.columns(tf.reshape(token_ids, [num_beams]))
         x, current = self.decoder.step(
             x, context, kv_cache, prompt_bias, kv_cache_bias, current_bias
         )
         return self._logits(x), current
 
-    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
+    def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""
-        return self.decoder.empty_kv_cache(batch_size, num_beams, length)
+        return self.decoder.empty_kv_cache(num_beams, length)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
         return self.head.multiply(x * self.head_scale)

@@ -1,11 +1,8 @@
 """Mixers of a layer: attention with rotary positions, a short convolution, a state that each token
 changes, or attention in parallel with such a state.
 
-Knows each in the three ways that a model runs (a padded prompt at once, `prefill`; token by token,
-`step`; any tokens over blocks of memory, `run`), and its state of earlier positions in each. Must
-not know the rest of a layer, nor architectures. Axes: see `blocks`; here H are the heads of keys
-and values, each of which R neighbouring heads of queries share, so that keys and values are never
-repeated in memory.
+Knows how each runs any tokens over a `Memory`, and what it remembers. Axes: see `blocks`; here H
+are the heads of keys and values.
 """
 
 from __future__ import annotations
@@ -17,19 +14,13 @@ import tensorflow as tf
 
 from xla_backend.kernels.attention import attention, earlier
 from xla_backend.kernels.attention.recurrence import Heads
+from xla_backend.kernels.graph.kv_operations import Memory
 from xla_backend.model.families import blocks
-from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, Norm
-from xla_backend.model.families.kernels import States
-from xla_backend.model.families.model import Memory
+from xla_backend.model.families.blocks import KeysValues, Linear, Norm
 
 
 class Mixer(Protocol):
-    """What a layer's mixer offers.
-
-    Its state is a nest of tensors; its class defines `rotation` (of positions) and `visible` (the
-    positions that a step sees). `source` is the state in this call of the layer whose keys and
-    values it shares; `()` if it has its own.
-    """
+    """What a layer's mixer offers."""
 
     @property
     def block_bytes(self) -> int:
@@ -40,16 +31,8 @@ class Mixer(Protocol):
         """Bytes that it takes of a row's state."""
 
     @property
-    def structure(self) -> Any:
-        """A nest as what it remembers, with any leaves."""
-
-    def empty(self, batch_size: int, num_beams: int, length: int) -> Any:
-        """Zeros for the state of N new tokens, `[.., N, K, ..]`."""
-
-    def prefill(
-        self, x: tf.Tensor, rotation: Any, mask: CausalMask, source: Any, only_last: bool
-    ) -> tuple[tf.Tensor, Any]:
-        """Runs a prompt, `[S, E]`, all of it or only its last position; also returns its state."""
+    def remembered(self) -> Any:
+        """See `LayerMemory`."""
 
     def run(
         self,
@@ -57,23 +40,19 @@ class Mixer(Protocol):
         rotation: Any,
         places: tf.Tensor,
         memory: Memory,
-        of_layer: tf.Tensor,
+        of_layer: Any,
         source: Any,
     ) -> tuple[tf.Tensor, Any]:
-        """Runs any tokens, `[T, E]`, see `kv_operations.attend`.
-
-        Also returns other layers' source.
-        """
-
-    def step(
-        self, x: tf.Tensor, rotation: Any, prompt: Any, cached: Any, visible: Any, source: Any
-    ) -> tuple[tf.Tensor, Any]:
-        """Runs the current tokens, `[K * B, E]`; also returns their state, `[K, .., ..]`.
+        """Runs any tokens, `[T, E]`.
 
         Args:
             x: tokens. rotation: of their positions.
-            prompt, cached: the states of the prompt and of the new tokens.
-            visible: which of these the tokens see.
+            places, memory, of_layer: see `Memory.attend`.
+            source: what the layer whose keys and values it shares wrote in this call; `()` if it
+                has its own.
+
+        Returns:
+            `[T, E]`, and what it wrote, as `remembered`.
         """
 
 
@@ -126,30 +105,10 @@ class Attention(NamedTuple):
         return 0
 
     @property
-    def structure(self) -> KeysValues:
-        """See `Mixer.structure`."""
-        return KeysValues(0, 0)
-
-    def empty(self, batch_size: int, num_beams: int, length: int) -> KeysValues:
-        """See `Mixer.empty`."""
-        zeros = tf.zeros([batch_size * self.kv_heads, length, num_beams, self.head_size])
-        return KeysValues(zeros, zeros)
-
-    def prefill(
-        self, x: tf.Tensor, rotation: Rotation, mask: CausalMask, source: Any, only_last: bool
-    ) -> tuple[tf.Tensor, KeysValues]:
-        """See `Mixer.prefill`."""
-        # Keys and values `[H, S, D]`, queries `[H * R, S, D]`.
-        q, own, gates = self._inputs(x, rotation)
-        own = [_swap(mask.without_padding(y)) for y in own]
-        q, kv = _swap(q), KeysValues(*(source or own))
-        cap, sinks = self.score_cap, self.sinks
-        if not only_last:
-            return self._out(blocks.attend_causally(q, kv, mask, cap, sinks), gates), kv
-        length = tf.shape(x)[0]
-        bias = mask.bias(length[None] - 1, length)
-        attended = blocks.attend_all(q[:, -1, None], kv, bias, cap, sinks)
-        return self._out(attended, gates[-1, None]), kv
+    def remembered(self) -> KeysValues:
+        """See `LayerMemory`."""
+        each = tf.TensorSpec([self.kv_heads, None, self.head_size])
+        return KeysValues(each, each)
 
     def run(
         self,
@@ -157,61 +116,19 @@ class Attention(NamedTuple):
         rotation: Rotation,
         places: tf.Tensor,
         memory: Memory,
-        of_layer: tf.Tensor,
+        of_layer: Any,
         source: Any,
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.run`. What another layer wrote is written again, in its place."""
         q, own, gates = self._inputs(x, rotation)
-        kv = KeysValues(*(source or map(_flat, own)))
-        attended = memory.attend(
-            *(_flat(q), *kv, places, of_layer),
-            heads=self.heads,
-            kv_heads=self.kv_heads,
-            score_cap=self.score_cap,
-            sinks=self.sinks,
-        )
-        return self._out(attended, gates), kv
-
-    def step(
-        self,
-        x: tf.Tensor,
-        rotation: Rotation,
-        prompt: KeysValues,
-        cached: KeysValues,
-        visible: tuple[tf.Tensor, tf.Tensor],
-        source: Any,
-    ) -> tuple[tf.Tensor, KeysValues]:
-        """See `Mixer.step`; `visible`: biases of prompt and new tokens, see `for_queries`."""
-        q, kv, gates = self._inputs(x, rotation)
-        groups, size = prompt.keys.shape[0], self.head_size
-        shared, num_beams = self.heads // self.kv_heads, cached.keys.shape[2]
-        own = (tf.reshape(y, [num_beams, groups, size]) for y in kv)
-        current = KeysValues(*(source or own))
-        # The R queries of a head of keys are like R beams, `[K * R, G, D]`.
-        q = _swap_middle(tf.reshape(q, [num_beams, groups, shared, size]))
-        q = tf.reshape(q, [num_beams * shared, groups, size])
-        repeated = KeysValues(*(tf.repeat(y, shared, axis=0) for y in current))
-        prompt_bias, cache_bias = visible
-        sinks = self.sinks
-        if sinks is not None:
-            sinks = tf.transpose(tf.reshape(sinks, [groups, shared]))
-            sinks = tf.tile(sinks, [num_beams, 1])[..., None]
-        attended = blocks.attend_step(
-            *(q, prompt, prompt_bias, cached, cache_bias, repeated, 0.0, self.score_cap, sinks)
-        )
-        attended = _swap_middle(tf.reshape(attended, [num_beams, shared, groups, size]))
-        attended = tf.reshape(attended, [x.shape[0], self.heads * size])
-        return self._out(attended, gates), current
-
-    def for_queries(self, bias: tf.Tensor) -> tf.Tensor:
-        """`[K, B, ...]` to broadcastable `[K * R, G, ...]`."""
-        bias = blocks.for_each_head(bias, self.kv_heads)
-        shared = self.heads // self.kv_heads
-        return bias if bias.shape[0] == 1 else tf.repeat(bias, shared, axis=0)
+        kv = KeysValues(*(source or own))
+        forms = {"score_cap": self.score_cap, "sinks": self.sinks}
+        return self._out(memory.attend(q, *kv, places, of_layer, **forms), gates), kv
 
     def _out(self, attended: tf.Tensor, gates: tf.Tensor) -> tf.Tensor:
-        """`[positions, heads * D] -> [positions, E]`."""
+        """`[positions, heads * D] -> [positions, E]`; of a padded prompt maybe only the last."""
         if self.gates:
+            gates = gates[-tf.shape(attended)[0] :]
             apart = tf.reshape(attended, [-1, self.gates, attended.shape[-1] // self.gates])
             attended = tf.reshape(apart * tf.sigmoid(gates)[..., None], tf.shape(attended))
         return self.out(attended)
@@ -239,11 +156,7 @@ class Attention(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The state of a convolution: its inputs at earlier positions.
-
-    `[B, taps - 1, E]` of the end of a prompt; `[B, N, K, E]` of new tokens; `[K, B, E]` of the
-    current token of each beam.
-    """
+    """The inputs of a convolution at earlier positions, as of one head."""
 
     inputs: tf.Tensor
 
@@ -253,8 +166,7 @@ class Recurrent(NamedTuple):
 
     Attributes:
         inputs: of its convolution, see `Inputs`.
-        state: `[B, numbers]` after a prompt; `[B, 1, K, numbers]` after the last new token;
-            `[K, B, numbers]` after the current one.
+        state: after the last token, as of one head and one position.
     """
 
     inputs: tf.Tensor
@@ -278,45 +190,24 @@ class Taps(NamedTuple):
         """See `Mixer.row_bytes`."""
         return earlier.row_bytes(*self.weights.shape) if self.in_state else 0
 
-    def prefill(self, given: tf.Tensor, mask: CausalMask) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of a prompt, `[S, E]`, and the last inputs."""
-        length, count = tf.shape(given)[0], self.weights.shape[0] - 1
-        # Before the prompt there are zeros, and in place of padding.
-        padded = tf.pad(mask.without_padding(given), [[count, 0], [0, 0]])
-        before = [padded[count - back : count - back + length] for back in range(1, count + 1)]
-        last = tf.reshape(padded[length:], [1, count, self.weights.shape[1]])
-        return self._convolved(padded[count:], before), last
+    @property
+    def remembered(self) -> tf.TensorSpec:
+        """Of its inputs; see `LayerMemory`."""
+        return tf.TensorSpec([1, None, self.weights.shape[1]])
 
     def run(
-        self, given: tf.Tensor, places: tf.Tensor, memory: Memory, of_layer: tf.Tensor
-    ) -> tf.Tensor:
-        """Of any tokens, `[T, E]`."""
-        count = self.weights.shape[0] - 1
-        in_state = earlier.lines_in_state(count + 1) if self.in_state else 0
-        before = memory.before(given, places, of_layer, count, in_state)
-        return self._convolved(given, tf.split(before, count, axis=1))
-
-    def step(
         self,
         given: tf.Tensor,
-        prompt: tf.Tensor,
-        cached: tf.Tensor,
-        visible: tuple[tf.Tensor, tf.Tensor],
+        places: tf.Tensor,
+        memory: Memory,
+        of_layer: Any,
+        offset: int = 0,
     ) -> tf.Tensor:
-        """Of the current tokens, `[K * B, E]`; see `Convolution.step`."""
-        index, _ = visible
+        """Of any tokens, `[T, E]`; `offset`: see `Memory.before`."""
         count = self.weights.shape[0] - 1
-
-        def before(back: int) -> tf.Tensor:
-            """`[K * B, E]`."""
-            at = index - back
-            of_prompt = tf.gather(prompt, tf.clip_by_value(at + count, 0, count - 1), axis=1)
-            # The inputs of all beams, `[B, K, E]`.
-            of_beams = tf.gather(cached, tf.maximum(at, 0), axis=1)
-            found = tf.where(at >= 0, _own(of_beams, at, visible), of_prompt[None])
-            return tf.reshape(found, given.shape)
-
-        return self._convolved(given, [before(back) for back in range(1, count + 1)])
+        in_state = earlier.lines_in_state(count + 1) if self.in_state else 0
+        before = memory.before(given, places, of_layer, count, in_state, offset)
+        return self._convolved(given, tf.split(before, count, axis=1))
 
     def _convolved(self, given: tf.Tensor, before: list[tf.Tensor]) -> tf.Tensor:
         """The convolution, from each position and those one, two, ... before it."""
@@ -349,23 +240,9 @@ class Convolution(NamedTuple):
         return 0
 
     @property
-    def structure(self) -> Inputs:
-        """See `Mixer.structure`."""
-        return Inputs(0)
-
-    def empty(self, batch_size: int, num_beams: int, length: int) -> Inputs:
-        """See `Mixer.empty`."""
-        return Inputs(tf.zeros([batch_size, length, num_beams, self.taps.weights.shape[1]]))
-
-    def prefill(
-        self, x: tf.Tensor, rotation: None, mask: CausalMask, source: Any, only_last: bool
-    ) -> tuple[tf.Tensor, Inputs]:
-        """See `Mixer.prefill`; the state is the last inputs."""
-        given, gate = self._inputs(x)
-        mixed, last = self.taps.prefill(given, mask)
-        if only_last:
-            mixed, gate = mixed[-1, None], gate[-1, None]
-        return self.out(gate * mixed), Inputs(last)
+    def remembered(self) -> Inputs:
+        """See `LayerMemory`."""
+        return Inputs(self.taps.remembered)
 
     def run(
         self,
@@ -373,30 +250,13 @@ class Convolution(NamedTuple):
         rotation: None,
         places: tf.Tensor,
         memory: Memory,
-        of_layer: tf.Tensor,
-        source: Any,
-    ) -> tuple[tf.Tensor, tuple[()]]:
-        """See `Mixer.run`."""
-        given, gate = self._inputs(x)
-        return self.out(gate * self.taps.run(given, places, memory, of_layer)), ()
-
-    def step(
-        self,
-        x: tf.Tensor,
-        rotation: None,
-        prompt: Inputs,
-        cached: Inputs,
-        visible: tuple[tf.Tensor, tf.Tensor],
+        of_layer: Any,
         source: Any,
     ) -> tuple[tf.Tensor, Inputs]:
-        """See `Mixer.step`.
-
-        `visible`: the place of these tokens among the new ones; and a bias that is 0 for those new
-        tokens that are a beam's own, broadcastable to `[K, B, N * K]`.
-        """
+        """See `Mixer.run`."""
         given, gate = self._inputs(x)
-        mixed = self.taps.step(given, prompt.inputs, cached.inputs, visible)
-        return self.out(gate * mixed), Inputs(_by_beam(given, cached.inputs))
+        mixed = self.taps.run(given, places, memory, of_layer)
+        return self.out(gate * mixed), Inputs(given[:, None])
 
     def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The input of the convolution, and the gate of its output."""
@@ -426,7 +286,7 @@ class DeltaRule(NamedTuple):
         return tuple(tf.split(projected, sizes, axis=-1))
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `kv_operations.advance`."""
+        """See `Memory.advance`."""
         mixed, keys = self.activation(mixed), of.key_heads * of.keys
         q, k, v = tf.split(mixed, [keys, keys, of.total * of.values], axis=-1)
 
@@ -477,7 +337,7 @@ class Mamba(NamedTuple):
         return given, gate, step
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `kv_operations.advance`."""
+        """See `Memory.advance`."""
         keys = of.key_heads * of.keys
         v, k, q = tf.split(self.activation(mixed), [of.total * of.values, keys, keys], axis=-1)
         step = tf.math.softplus(factors + self.step_bias)
@@ -501,7 +361,6 @@ class State(NamedTuple):
 
     Attributes:
         into: yields what `rule` splits.
-        by_values: computes states of padded texts.
     """
 
     into: Linear
@@ -509,7 +368,6 @@ class State(NamedTuple):
     rule: DeltaRule | Mamba
     out: Linear
     heads: Heads
-    by_values: States
 
     @property
     def block_bytes(self) -> int:
@@ -522,28 +380,9 @@ class State(NamedTuple):
         return self.heads.row_bytes + self.taps.row_bytes
 
     @property
-    def structure(self) -> Recurrent:
-        """See `Mixer.structure`."""
-        return Recurrent(0, 0)
-
-    def empty(self, batch_size: int, num_beams: int, length: int) -> Recurrent:
-        """See `Mixer.empty`."""
-        inputs = tf.zeros([batch_size, length, num_beams, self.taps.weights.shape[1]])
-        return Recurrent(inputs, tf.zeros([batch_size, 1, num_beams, self.heads.numbers]))
-
-    def prefill(
-        self, x: tf.Tensor, rotation: None, mask: CausalMask, source: Any, only_last: bool
-    ) -> tuple[tf.Tensor, Recurrent]:
-        """See `Mixer.prefill`."""
-        given, gate, factors = self._inputs(x)
-        mixed, last = self.taps.prefill(given, mask)
-        of = self.heads
-        # Padding leaves a state of zeros.
-        lines = mask.without_padding(self.rule.lines(mixed, factors, of))
-        read, state = self.by_values.read_all(lines, of, corrects=self.rule.corrects)
-        if only_last:
-            read, lines, gate = read[-1, None], lines[-1, None], gate[-1, None]
-        return self._finish(read, lines, gate), Recurrent(last, state[None])
+    def remembered(self) -> Recurrent:
+        """See `LayerMemory`."""
+        return Recurrent(self.taps.remembered, tf.TensorSpec([1, 1, self.heads.numbers]))
 
     def run(
         self,
@@ -551,37 +390,15 @@ class State(NamedTuple):
         rotation: None,
         places: tf.Tensor,
         memory: Memory,
-        of_layer: tf.Tensor,
-        source: Any,
-    ) -> tuple[tf.Tensor, tuple[()]]:
-        """See `Mixer.run`."""
-        given, gate, factors = self._inputs(x)
-        after_state = of_layer + tf.constant([self.heads.row_bytes, 0, 0], tf.int64)
-        mixed = self.taps.run(given, places, memory, after_state)
-        lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
-        read = memory.advance(lines, places, of_layer, self.heads, corrects=corrects)
-        return self._finish(read, lines, gate), ()
-
-    def step(
-        self,
-        x: tf.Tensor,
-        rotation: None,
-        prompt: Recurrent,
-        cached: Recurrent,
-        visible: tuple[tf.Tensor, tf.Tensor],
+        of_layer: Any,
         source: Any,
     ) -> tuple[tf.Tensor, Recurrent]:
-        """See `Mixer.step`; `visible` as in `Convolution.step`."""
+        """See `Mixer.run`."""
         given, gate, factors = self._inputs(x)
-        mixed = self.taps.step(given, prompt.inputs, cached.inputs, visible)
-        lines, of = self.rule.lines(mixed, factors, self.heads), self.heads
-        states = tf.reshape(cached.state, [-1, of.numbers])
-        source = _states_before(visible, *cached.state.shape[:3:2])
-        read_from = lines, prompt.state, states, source, of
-        state = self.by_values.step(*read_from, corrects=self.rule.corrects)
-        read = state[:, : of.total * of.values]
-        current = (_by_beam(y, cached.inputs) for y in (given, state))
-        return self._finish(read, lines, gate), Recurrent(*current)
+        mixed = self.taps.run(given, places, memory, of_layer, offset=self.heads.row_bytes)
+        lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
+        read, state = memory.advance(lines, places, of_layer, self.heads, corrects=corrects)
+        return self._finish(read, lines, gate), Recurrent(given[:, None], state)
 
     def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         return self.rule.split(self.into(x), self.taps.weights.shape[1], self.heads)
@@ -594,7 +411,7 @@ class State(NamedTuple):
 class Parallel(NamedTuple):
     """Attention and a state of one input, whose outputs are added (Falcon-H1).
 
-    What it remembers, what a step sees and where it lies in memory are pairs of theirs.
+    What it remembers and where it lies in memory are pairs of theirs.
 
     Attributes:
         scales: factors of what they yield.
@@ -615,23 +432,9 @@ class Parallel(NamedTuple):
         return self.state.row_bytes
 
     @property
-    def structure(self) -> tuple[KeysValues, Recurrent]:
-        """See `Mixer.structure`."""
-        return self.attention.structure, self.state.structure
-
-    def empty(self, batch_size: int, num_beams: int, length: int) -> tuple[KeysValues, Recurrent]:
-        """See `Mixer.empty`."""
-        sizes = batch_size, num_beams, length
-        return self.attention.empty(*sizes), self.state.empty(*sizes)
-
-    def prefill(
-        self, x: tf.Tensor, rotation: Rotation, mask: CausalMask, source: Any, only_last: bool
-    ) -> tuple[tf.Tensor, tuple[Any, Any]]:
-        """See `Mixer.prefill`."""
-        return self._added(
-            self.attention.prefill(x, rotation, mask, source, only_last),
-            self.state.prefill(x, None, mask, source, only_last),
-        )
+    def remembered(self) -> tuple[KeysValues, Recurrent]:
+        """See `LayerMemory`."""
+        return self.attention.remembered, self.state.remembered
 
     def run(
         self,
@@ -639,82 +442,15 @@ class Parallel(NamedTuple):
         rotation: Rotation,
         places: tf.Tensor,
         memory: Memory,
-        of_layer: tuple[tf.Tensor, tf.Tensor],
+        of_layer: tuple[Any, Any],
         source: Any,
-    ) -> tuple[tf.Tensor, tuple[Any, Any]]:
+    ) -> tuple[tf.Tensor, tuple[KeysValues, Recurrent]]:
         """See `Mixer.run`."""
-        of_attention, of_state = of_layer
-        return self._added(
-            self.attention.run(x, rotation, places, memory, of_attention, source),
-            self.state.run(x, None, places, memory, of_state, source),
-        )
-
-    def step(
-        self,
-        x: tf.Tensor,
-        rotation: Rotation,
-        prompt: tuple[KeysValues, Recurrent],
-        cached: tuple[KeysValues, Recurrent],
-        visible: tuple[Any, Any],
-        source: Any,
-    ) -> tuple[tf.Tensor, tuple[Any, Any]]:
-        """See `Mixer.step`."""
-        return self._added(
-            self.attention.step(x, rotation, prompt[0], cached[0], visible[0], source),
-            self.state.step(x, None, prompt[1], cached[1], visible[1], source),
-        )
-
-    def _added(
-        self, attended: tuple[tf.Tensor, Any], read: tuple[tf.Tensor, Any]
-    ) -> tuple[tf.Tensor, tuple[Any, Any]]:
+        attended, kv = self.attention.run(x, rotation, places, memory, of_layer[0], source)
+        read, state = self.state.run(x, None, places, memory, of_layer[1], source)
         of_attention, of_state = self.scales
-        return attended[0] * of_attention + read[0] * of_state, (attended[1], read[1])
-
-
-def _own(of_beams: tf.Tensor, at: tf.Tensor, visible: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-    """Of what all beams had at a place among the new tokens, `[B, K, E]`, each beam's own:
-    `[K, B, E]`."""
-    num_beams = of_beams.shape[1]
-    if num_beams == 1:
-        return tf.transpose(of_beams, [1, 0, 2])
-    columns = tf.maximum(at, 0) * num_beams + tf.range(num_beams)
-    is_own = tf.gather(visible[1], columns, axis=2) == 0.0
-    return tf.reduce_sum(tf.where(is_own[..., None], of_beams[None], 0.0), axis=2)
-
-
-def _states_before(
-    visible: tuple[tf.Tensor, tf.Tensor], batch_size: int, num_beams: int
-) -> tf.Tensor:
-    """The `source` of `kv_operations.step`, `[K * B]`, of states `[B * K, ..]`."""
-    index, bias = visible
-    own, texts = tf.constant(0), tf.range(batch_size)[None]
-    if num_beams > 1:
-        beams = tf.range(num_beams)
-        columns = tf.maximum(index - 1, 0) * num_beams + beams
-        own = tf.reduce_sum(tf.where(tf.gather(bias, columns, axis=2) == 0.0, beams, 0), axis=2)
-    source = tf.where(index > 0, texts * num_beams + own, -1 - texts)
-    return tf.reshape(tf.broadcast_to(source, [num_beams, batch_size]), [-1])
-
-
-def _by_beam(x: tf.Tensor, cached: tf.Tensor) -> tf.Tensor:
-    """`[K * B, E]` to `[K, B, E]`, for what is cached as `[B, N, K, ..]`."""
-    return tf.reshape(x, [cached.shape[2], cached.shape[0], x.shape[-1]])
+        return attended * of_attention + read * of_state, (kv, state)
 
 
 def _normed(parts: Iterable[tf.Tensor], norms: Iterable[Norm | None]) -> list[tf.Tensor]:
     return [norm(y) if norm else y for norm, y in zip(norms, parts, strict=False)]
-
-
-def _flat(x: tf.Tensor) -> tf.Tensor:
-    """`[positions, heads, D]` to `[positions, heads * D]`."""
-    return tf.reshape(x, [-1, x.shape[1] * x.shape[2]])
-
-
-def _swap(x: tf.Tensor) -> tf.Tensor:
-    """Swaps the first two of three axes."""
-    return tf.transpose(x, [1, 0, 2])
-
-
-def _swap_middle(x: tf.Tensor) -> tf.Tensor:
-    """Swaps the middle two of four axes."""
-    return tf.transpose(x, [0, 2, 1, 3])

@@ -5,17 +5,14 @@ Knows the shapes of arguments and results. Axes: see `blocks`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
-from xla_backend.kernels.graph.kv_operations import Addresses
-from xla_backend.kernels.xla.kv_pages import Pages
+from xla_backend.kernels.graph.kv_operations import Memory
 from xla_backend.model.families.blocks import KeysValues
-
-Memory = Addresses | Pages
-"""The KV memory of a call's rows: for machine code of our own, or for XLA alone."""
+from xla_backend.model.families.kernels import States
 
 
 class Prefilled(NamedTuple):
@@ -74,50 +71,77 @@ class Model(Protocol):
         """Runs the current token of each beam.
 
         Args:
-            token_ids: `[K, B]` int32, the current tokens.
+            token_ids: `[K, 1]` int32, the current tokens.
             index: scalar int32, the place of these tokens among the new ones, from 0.
-            context: from `prefill`, for the batch.
-            kv_cache: keys and values of the new tokens so far, `[G, N, K, D]` a layer.
-            kv_cache_bias: broadcastable to `[K, B, N * K]`; hides the tokens of other beams and
+            context: from `prefill`.
+            kv_cache: keys and values of the new tokens so far, `[H, N, K, D]` a layer.
+            kv_cache_bias: broadcastable to `[K, 1, N * K]`; hides the tokens of other beams and
                 places that are not yet written.
 
         Returns:
-            Logits `[B * K, V]`, text by text, and the keys and values of the current tokens,
-            `[K, G, D]` a layer, for place `index` of `kv_cache`.
+            Logits `[K, V]`, and the keys and values of the current tokens,
+            `[K, H, D]` a layer, for place `index` of `kv_cache`.
         """
 
-    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
-        """Zeros for the keys and values of N = length new tokens, `[G, N, K, D]` a layer."""
+    def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
+        """Zeros for the keys and values of N = length new tokens, `[H, N, K, D]` a layer."""
+
+
+class LayerMemory(NamedTuple):
+    """What a layer remembers, and where.
+
+    Attributes:
+        block_bytes: what it takes of a block of KV memory. row_bytes: of a row's state.
+        window: how many positions it sees, itself included; None: all before it.
+        source: the number of the layer whose keys and values it shares; None without one.
+        remembered: a nest of specs `[H, positions, D]`: positions None if it has that of each, 1 if
+            it has that of the last.
+    """
+
+    block_bytes: int
+    row_bytes: int
+    window: int | None
+    source: int | None
+    remembered: Any
 
 
 @runtime_checkable
 class PooledModel(Model, Protocol):
-    """A decoder-only model that runs any tokens of any rows in one call, over blocks of KV memory.
+    """A decoder-only model that runs any tokens of any rows in one call, over a memory.
 
-    So one compiled function serves every length of prompt and text: the next tokens of several
-    rows, a chunk of one row's prompt, or a token and the drafts after it.
+    With that of rows one compiled function serves every length of prompt and text: the next tokens
+    of several rows, a chunk of one row's prompt, or a token and the drafts after it.
 
     Attributes:
-        layer_bytes: what each layer takes of a block of KV memory.
-        row_bytes: of what a row remembers besides its blocks.
+        layer_memory: of each layer.
+        states: how texts without rows change them; None for a model without states.
     """
 
     @property
-    def layer_bytes(self) -> list[int]: ...
+    def layer_memory(self) -> list[LayerMemory]: ...
 
     @property
-    def row_bytes(self) -> int: ...
+    def states(self) -> States | None: ...
 
-    def run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
-        """Runs tokens, and writes their keys and values into their rows' blocks.
+    def run(
+        self,
+        token_ids: tf.Tensor,
+        places: tf.Tensor,
+        memory: Memory,
+        of_layers: Sequence[Any],
+        only_last: bool = False,
+    ) -> tuple[tf.Tensor, list[Any]]:
+        """Runs tokens.
 
         Args:
             token_ids: `[T]` int32.
-            places: `[T, 2]` int32, the row and the position of each; see `kv_operations.attend`.
+            places: `[T, 2]` int32, the row and the position of each; see `Memory.attend`.
             memory: of the rows.
+            of_layers: what `Memory` calls `layer`, of each.
+            only_last: whether only the last token's hidden state is wanted.
 
         Returns:
-            The last hidden state of each, `[T, E]`.
+            The last hidden state of each, `[T, E]`, and what each layer wrote, `[T, H, D]` each.
         """
 
     def logits(self, x: tf.Tensor) -> tf.Tensor:

@@ -1,15 +1,11 @@
 """Decoders with rotary positions, Llama and later ones; see docs/architectures.md.
 
-Knows the forward pass of the models that `checkpoints.architectures` describes: a padded prompt at
-once (`prefill`), then token by token (`step`); or any tokens over blocks of KV memory (`run`). Must
-not know which architecture it is, how a layer mixes positions (`mixers`), nor how tokens are
-selected.
-Axes: see `blocks`.
+Knows the forward pass of the models that `checkpoints.architectures` describes. Axes: see `blocks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,20 +26,12 @@ from xla_backend.checkpoints.architectures.forms import (
 )
 from xla_backend.checkpoints.architectures.table import describe
 from xla_backend.kernels.attention.recurrence import Heads
-from xla_backend.kernels.graph.kv_operations import in_blocks, only_tokens
+from xla_backend.kernels.graph.kv_operations import Memory, only_tokens
 from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
-from xla_backend.model.families.blocks import (
-    MASKED,
-    CausalMask,
-    FeedForward,
-    Linear,
-    Norm,
-    Repeated,
-    WeightReader,
-)
-from xla_backend.model.families.decoder_only import PaddedPrompt, PromptContext
+from xla_backend.model.families.blocks import FeedForward, Linear, Norm, Repeated, WeightReader
 from xla_backend.model.families.experts import Experts
+from xla_backend.model.families.kernels import States
 from xla_backend.model.families.mixers import (
     Attention,
     Convolution,
@@ -55,7 +43,8 @@ from xla_backend.model.families.mixers import (
     State,
     Taps,
 )
-from xla_backend.model.families.model import Memory, Prefilled
+from xla_backend.model.families.model import LayerMemory
+from xla_backend.model.families.padded import PaddedModel
 
 
 class LayerInputs(NamedTuple):
@@ -96,7 +85,7 @@ class LayerEmbeddings(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rotary(PaddedPrompt):
+class Rotary(PaddedModel):
     """A rotary decoder over its weights.
 
     Attributes:
@@ -111,6 +100,7 @@ class Rotary(PaddedPrompt):
     final_norm: Norm
     head: Matrix
     variables: Mapping[str, tf.Variable]
+    states: States
 
     @classmethod
     def from_checkpoint(cls, config: PretrainedConfig, read: WeightReader) -> Rotary:
@@ -162,7 +152,6 @@ class Rotary(PaddedPrompt):
                     rule=rule,
                     out=read.linears([f"{at}.out_proj"]),
                     heads=Heads(of.heads, of.key_heads, of.keys, of.values, of.alternate),
-                    by_values=read.kernels.states,
                 )
             at, shares = f"{at}.self_attn", of.source is not None
             parts = "qkvg"[: 1 if shares else 4 if form.gates else 3]
@@ -246,6 +235,7 @@ class Rotary(PaddedPrompt):
             final_norm=norm("model.norm"),
             head=read.matrix("lm_head.weight") if "lm_head.weight" in read else embedding,
             variables=read.variables,
+            states=read.kernels.states,
         )
 
     @property
@@ -258,68 +248,24 @@ class Rotary(PaddedPrompt):
         """See `Model.context_length`."""
         return self.form.context_length
 
-    def prefill(self, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
-        """Runs the whole prompt; see `Model.prefill`."""
-        length = tf.shape(token_ids)[0]
-        slots = tf.range(length)
-        positions = slots - padding
-        rotations = self._rotations(tf.maximum(positions, 0))
-
-        def block(
-            layer: Layer,
-            x: tf.Tensor,
-            rotation: Rotation | None,
-            mask: CausalMask,
-            source: Any,
-            own: tf.Tensor | None,
-            only_last: bool = False,
-        ) -> tuple[tf.Tensor, Any]:
-            mixed, cached = layer.mixer.prefill(
-                _normed(layer, x), rotation, mask, source, only_last
-            )
-            if only_last:
-                x, own = x[-1, None], None if own is None else own[-1, None]
-            return self._finish(layer, x, mixed, own), cached
-
-        each = Repeated(block)
-        prompt: list[Any] = []
-        x, inputs = self._embed(token_ids)
-        x = only_tokens(x, positions[:, None])
-        for layer, form, own in zip(self.layers[:-1], self.form.layers, inputs, strict=False):
-            mask, source = CausalMask(padding, form.mixer.window), _source(form, prompt)
-            x, cached = each(layer, x, rotations[form.mixer.positions], mask, source, own)
-            prompt.append(cached)
-        # Only the logits of the last position are needed: see `DecoderOnly.prefill`.
-        form = self.form.layers[-1]
-        rotation = rotations[form.mixer.positions]
-        mask, source = CausalMask(padding, form.mixer.window), _source(form, prompt)
-        last = self.layers[-1]
-        x, cached = block(last, x, rotation, mask, source, inputs[-1], only_last=True)
-        prompt.append(cached)
-        return Prefilled(
-            logits=self.logits(x),
-            seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
-            context=PromptContext(padding[None], (length - padding)[None], prompt),
-        )
-
-    def prefilled_structure(self) -> Prefilled:
-        """See `Model.prefilled_structure`."""
-        return Prefilled(
-            0, 0, PromptContext(0, 0, [layer.mixer.structure for layer in self.layers])
-        )
-
     @property
-    def layer_bytes(self) -> list[int]:
-        """See `PooledModel.layer_bytes`."""
-        return [layer.mixer.block_bytes for layer in self.layers]
+    def layer_memory(self) -> list[LayerMemory]:
+        """See `PooledModel`."""
+        found = []
+        for layer, form in zip(self.layers, self.form.layers, strict=True):
+            of, windows = layer.mixer, (form.mixer.window, form.mixer.source)
+            found.append(LayerMemory(of.block_bytes, of.row_bytes, *windows, of.remembered))
+        return found
 
-    @property
-    def row_bytes(self) -> int:
-        """See `PooledModel.row_bytes`."""
-        return sum(layer.mixer.row_bytes for layer in self.layers)
-
-    def run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
-        """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
+    def run(
+        self,
+        token_ids: tf.Tensor,
+        places: tf.Tensor,
+        memory: Memory,
+        of_layers: Sequence[Any],
+        only_last: bool = False,
+    ) -> tuple[tf.Tensor, list[Any]]:
+        """See `PooledModel.run`."""
         rotations = self._rotations(tf.maximum(places[:, 1], 0))
 
         def block(
@@ -328,91 +274,30 @@ class Rotary(PaddedPrompt):
             rotation: Rotation | None,
             places: tf.Tensor,
             memory: Memory,
-            of_layer: tf.Tensor,
+            of_layer: Any,
             source: Any,
             own: tf.Tensor | None,
+            only_last: bool,
         ) -> tuple[tf.Tensor, Any]:
-            mixed, added = layer.mixer.run(
-                _normed(layer, x), rotation, places, memory, of_layer, source
-            )
-            return self._finish(layer, x, mixed, own), added
+            normed = layer.mixer_norm(x) if layer.mixer_norm else x
+            mixed, written = layer.mixer.run(normed, rotation, places, memory, of_layer, source)
+            if only_last:
+                x, mixed = x[-1, None], mixed[-1, None]
+                own = None if own is None else own[-1, None]
+            return self._finish(layer, x, mixed, own), written
 
         each = Repeated(block)
-        all_added: list[Any] = []
+        all_written: list[Any] = []
         x, inputs = self._embed(token_ids)
         x = only_tokens(x, places)
-        windows = [of_layer.mixer.window for of_layer in self.form.layers]
-        in_memory = in_blocks(self.layer_bytes, windows)
-        in_state = in_blocks([layer.mixer.row_bytes for layer in self.layers])
-        for number, (layer, form, own) in enumerate(
-            zip(self.layers, self.form.layers, inputs, strict=True)
-        ):
-            rotation, source = rotations[form.mixer.positions], _source(form, all_added)
-            place = in_memory[number if form.mixer.source is None else form.mixer.source]
-            if layer.mixer.row_bytes:
-                state = in_state[number]
-                place = (place, state) if layer.mixer.block_bytes else state
-            x, added = each(layer, x, rotation, places, memory, place, source, own)
-            all_added.append(added)
-        return x
-
-    def step(
-        self,
-        token_ids: tf.Tensor,
-        index: tf.Tensor,
-        context: PromptContext,
-        kv_cache: list[Any],
-        kv_cache_bias: tf.Tensor,
-    ) -> tuple[tf.Tensor, list[Any]]:
-        """Runs the current token of each beam; see `Model.step`."""
-        num_beams, batch_size = token_ids.shape
-        rotations = self._rotations(tf.tile(context.length + index, [num_beams]))
-        places = tf.range(tf.shape(kv_cache_bias)[-1]) // num_beams
-        visible: dict[Any, tuple[tf.Tensor, tf.Tensor]] = {}
-        for layer, form in zip(self.layers, self.form.layers, strict=True):
-            window = form.mixer.window
-            mixer = layer.mixer
-            attention = mixer.attention if isinstance(mixer, Parallel) else mixer
-            if not isinstance(attention, Attention) or window in visible:
-                continue
-            of_prompt, of_cache = context.bias()[None], kv_cache_bias
-            if window is not None:
-                of_prompt += tf.where(context.distances(index) < window, 0.0, MASKED)
-                of_cache += tf.where(index - places < window, 0.0, MASKED)
-            visible[window] = tuple(map(attention.for_queries, (of_prompt, of_cache)))
-
-        def block(
-            layer: Layer,
-            x: tf.Tensor,
-            rotation: Rotation | None,
-            cached: tuple[Any, Any],
-            visible: Any,
-            source: Any,
-            own: tf.Tensor | None,
-        ) -> tuple[tf.Tensor, Any]:
-            mixed, current = layer.mixer.step(_normed(layer, x), rotation, *cached, visible, source)
-            return self._finish(layer, x, mixed, own), current
-
-        each = Repeated(block)
-        all_current: list[Any] = []
-        x, inputs = self._embed(tf.reshape(token_ids, [num_beams * batch_size]))
-        for layer, form, own, *cached in zip(
-            self.layers, self.form.layers, inputs, context.prompt, kv_cache, strict=True
-        ):
-            source = _source(form, all_current)
-            rotation = rotations[form.mixer.positions]
-            seen: Any = (index, kv_cache_bias)
-            if isinstance(layer.mixer, Parallel):
-                seen = visible[form.mixer.window], seen
-            elif isinstance(layer.mixer, Attention):
-                seen = visible[form.mixer.window]
-            x, current = each(layer, x, rotation, tuple(cached), seen, source, own)
-            all_current.append(current)
-        return self.logits(blocks.batch_first(x, batch_size)), all_current
-
-    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[Any]:
-        """See `Model.empty_kv_cache`."""
-        return [layer.mixer.empty(batch_size, num_beams, length) for layer in self.layers]
+        for number, (form, of_layer) in enumerate(zip(self.form.layers, of_layers, strict=True)):
+            of = form.mixer
+            source = () if of.source is None else all_written[of.source]
+            is_last = only_last and number == len(self.layers) - 1
+            operands = x, rotations[of.positions], places, memory, of_layer
+            x, written = each(self.layers[number], *operands, source, inputs[number], is_last)
+            all_written.append(written)
+        return x, all_written
 
     def _rotations(self, places: tf.Tensor) -> dict[Positions | None, Rotation | None]:
         """The angles of positions, `[positions]` int32, for each kind of layer."""
@@ -469,13 +354,3 @@ class Rotary(PaddedPrompt):
         if self.form.logit_scale != 1.0:
             logits *= self.form.logit_scale
         return blocks.soft_cap(logits, self.form.logit_cap)
-
-
-def _source(form: LayerForm, of_layers: list[Any]) -> Any:
-    """The state of the layer whose keys and values this one shares, or `()`."""
-    return () if form.mixer.source is None else of_layers[form.mixer.source]
-
-
-def _normed(layer: Layer, x: tf.Tensor) -> tf.Tensor:
-    """The input of a layer's mixer."""
-    return layer.mixer_norm(x) if layer.mixer_norm else x

@@ -138,16 +138,14 @@ class Speech:
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs the current token of each beam; see `Model.step`."""
-        num_beams, batch_size = token_ids.shape
-        x = self.embedding.columns(tf.reshape(token_ids, [num_beams * batch_size]))
+        x = self.embedding.columns(tf.reshape(token_ids, [token_ids.shape[0]]))
         x += tf.gather(self.decoder_positions, self.prompt_length + index)
-        kv_cache_bias = blocks.for_each_head(kv_cache_bias, self.decoder.heads)
         x, current = self.decoder.step(x, context.stack, kv_cache, 0.0, kv_cache_bias, 0.0)
         return self._logits(x), current
 
-    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
+    def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""
-        return self.decoder.empty_kv_cache(batch_size, num_beams, length)
+        return self.decoder.empty_kv_cache(num_beams, length)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
         return self.embedding.multiply(x)

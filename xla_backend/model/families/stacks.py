@@ -1,9 +1,8 @@
 """Encoder and decoder stacks with cross-attention, of which T5 and Whisper are built.
 
 Knows pre-norm layers, and which keys and values a decoder keeps: beams share those of the encoder's
-output and of the decoder prompt, and each beam has its own new tokens. Must not know embeddings,
-positions, language model heads or checkpoints, which differ between families. Axes: see `blocks`; L
-is the length of the decoder prompt, the tokens before the first new one.
+output and of the decoder prompt, and each beam has its own new tokens. Axes: see `blocks`; L is the
+length of the decoder prompt, the tokens before the first new one.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class StackContext(NamedTuple):
 
     Attributes:
         cross_bias: `[B, S]`, hides the encoder's padding.
-        cross: keys and values of the encoder's output, `[G, S, D]` a layer.
-        prompt: keys and values of the decoder prompt, `[G, L, D]` a layer.
+        cross: keys and values of the encoder's output, `[H, S, D]` a layer.
+        prompt: keys and values of the decoder prompt, `[H, L, D]` a layer.
     """
 
     cross_bias: tf.Tensor
@@ -149,20 +148,17 @@ class DecoderStack:
         """Runs the current token of each beam.
 
         Args:
-            x: embeddings of the tokens, `[K * B, E]`.
-            context: from `prefill`, for the batch.
-            kv_cache: keys and values of the new tokens so far, `[G, N, K, D]` a layer.
-            prompt_bias: broadcastable to `[K, G, L]`.
-            kv_cache_bias: broadcastable to `[K, G, N * K]`.
-            current_bias: of the current tokens for themselves, broadcastable to `[K, G, 1]`.
+            x: embeddings of the tokens, `[K, E]`.
+            context: from `prefill`.
+            kv_cache: keys and values of the new tokens so far, `[H, N, K, D]` a layer.
+            prompt_bias: broadcastable to `[K, H, L]`.
+            kv_cache_bias: broadcastable to `[K, H, N * K]`.
+            current_bias: of the current tokens for themselves, broadcastable to `[K, H, 1]`.
 
         Returns:
-            `[B * K, E]`, text by text, and the keys and values of the current tokens, `[K, G, D]` a
-            layer.
+            `[K, E]`, and the keys and values of the current tokens, `[K, H, D]` a layer.
         """
-        batch_size = context.cross_bias.shape[0]
-        split = [x.shape[0] // batch_size, batch_size * self.heads, -1]
-        cross_bias = blocks.for_each_head(context.cross_bias, self.heads)
+        split = [x.shape[0], self.heads, -1]
 
         def block(
             layer: DecoderLayer,
@@ -186,24 +182,24 @@ class DecoderStack:
             return x + layer.feed_forward(layer.feed_forward_norm(x)), current
 
         each = Repeated(block)
-        biases = (prompt_bias, cross_bias, kv_cache_bias, current_bias)
+        biases = (prompt_bias, context.cross_bias, kv_cache_bias, current_bias)
         all_current = []
         for layer, *of_layer in zip(
             self.layers, context.prompt, context.cross, kv_cache, strict=True
         ):
             x, current = each(layer, x, tuple(of_layer), biases)
             all_current.append(current)
-        return self.final_norm(blocks.batch_first(x, batch_size)), all_current
+        return self.final_norm(x), all_current
 
     def context_structure(self) -> StackContext:
         """A nest of the same structure as a `StackContext`, with any leaves."""
         leaves = [KeysValues(0, 0) for _ in self.layers]
         return StackContext(0, leaves, list(leaves))
 
-    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
+    def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""
         size = self.layers[0].qkv.matrix.shape[1] // 3 // self.heads
-        zeros = tf.zeros([batch_size * self.heads, length, num_beams, size])
+        zeros = tf.zeros([self.heads, length, num_beams, size])
         return [KeysValues(zeros, zeros) for _ in self.layers]
 
     def _self_attention_inputs(self, layer: DecoderLayer, x: tf.Tensor) -> list[tf.Tensor]:

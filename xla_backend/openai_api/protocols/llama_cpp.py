@@ -117,6 +117,8 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
             "modalities": {"vision": False, "audio": False},
             "chat_template": tokenizer.chat_template,
             "build_info": f"xla-playground {__version__}",
+            "kernels": info.kernels,
+            "device": info.device,
         }
 
     @api.get("/slots")

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from xla_backend.kernels.attention import attention
-from xla_backend.kernels.graph import kv_operations
+from xla_backend.kernels.graph.kv_operations import Addresses
 
 LAYERS = 2
 """Layers in a block; the second is used."""
@@ -59,18 +59,13 @@ class Rows:
         """What attends; the number of tokens is open in the trace."""
 
         def attend(*operands: tf.Tensor) -> tf.Tensor:
-            return kv_operations.attend(
-                *operands,
-                heads=self._heads,
-                kv_heads=self._kv_heads,
-                score_cap=self._cap,
-                sinks=self._sinks,
-            )
+            q, k, v, places, blocks, layer = operands
+            forms = {"score_cap": self._cap, "sinks": self._sinks}
+            return Addresses(blocks).attend(q, k, v, places, layer, **forms)
 
-        width, kv_width = self._heads * self._size, self._kv_heads * self._size
         signature = [
-            tf.TensorSpec([None, width], tf.float32),
-            *[tf.TensorSpec([None, kv_width], tf.float32)] * 2,
+            tf.TensorSpec([None, self._heads, self._size], tf.float32),
+            *[tf.TensorSpec([None, self._kv_heads, self._size], tf.float32)] * 2,
             tf.TensorSpec([None, 2], tf.int32),
             tf.TensorSpec(self._blocks.shape, tf.int64),
             tf.TensorSpec([3], tf.int64),
@@ -80,8 +75,9 @@ class Rows:
     def operands(self, tokens: list[Token]) -> list[np.ndarray]:
         """Of a call. A row of -1 has numbers too, which are nobody's."""
         rows, positions = np.array(tokens, np.int32).T
-        own = [x[rows, np.maximum(positions, 0)] for x in (self.q, self.k, self.v)]
-        return [*own, np.array(tokens, np.int32), self._blocks, self._layer]
+        own = (x[rows, np.maximum(positions, 0)] for x in (self.q, self.k, self.v))
+        heads = [x.reshape(len(tokens), -1, self._size) for x in own]
+        return [*heads, np.array(tokens, np.int32), self._blocks, self._layer]
 
     def expected(self, tokens: list[Token]) -> np.ndarray:
         """What each token gets."""

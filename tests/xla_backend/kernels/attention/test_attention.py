@@ -13,7 +13,7 @@ from tests.xla_backend.kernels.attention.rows import Rows, prompt
 from xla_backend.kernels import machine_code
 from xla_backend.kernels.attention import attention, exponential
 from xla_backend.kernels.attention.kv_blocks import BLOCK
-from xla_backend.kernels.graph import kv_operations
+from xla_backend.kernels.graph.kv_operations import Addresses
 from xla_backend.kernels.machine_code import (
     FLOAT,
     LANES,
@@ -136,16 +136,15 @@ def test_the_steps_of_a_loop_are_in_their_order() -> None:
     def generate(x: tf.Tensor, blocks: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
         def step(i: tf.Tensor, x: tf.Tensor, every: tf.Tensor) -> list[tf.Tensor]:
             places = tf.reshape(tf.stack([0, i]), [1, 2])
-            got = kv_operations.attend(
-                *(x, x, tf.cos(3 * x), places, blocks, layer), heads=2, kv_heads=2, score_cap=None
-            )
-            return [i + 1, tf.roll(got, 1, axis=1), tf.tensor_scatter_nd_update(every, [[i]], got)]
+            got = Addresses(blocks).attend(x, x, tf.cos(3 * x), places, layer)
+            following = tf.reshape(tf.roll(got, 1, axis=1), x.shape)
+            return [i + 1, following, tf.tensor_scatter_nd_update(every, [[i]], got)]
 
         every = tf.zeros([200, 32])
         return tf.while_loop(lambda i, *_: i < steps, step, [0, x, every])[2]
 
     found = generate(first, blocks, tf.constant(150)).numpy()[:150]
-    xs = first.numpy().astype(np.float64)
+    xs = first.numpy().reshape(1, -1).astype(np.float64)
     for i in range(150):
         got = []
         for keys in np.split(xs, 2, axis=1):
@@ -164,7 +163,8 @@ def test_a_call_whose_result_nobody_wants_writes_too() -> None:
 
     @tf.function(jit_compile=True, autograph=False)
     def only_write(operands: list[tf.Tensor]) -> tf.Tensor:
-        kv_operations.attend(*operands, heads=1, kv_heads=1, score_cap=None)
+        *own, blocks, layer = operands
+        Addresses(blocks).attend(*own, layer)
         return tf.constant(0)
 
     only_write([tf.constant(x) for x in first])
@@ -182,13 +182,13 @@ def test_calls_of_one_function_are_ordered_by_data() -> None:
     def three(q: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
         k, v, places, blocks, layer = others
         before = attend(q, *others)
-        between = attend(q + 0 * before, k, v, 0 * places, blocks, layer)
-        return [before, attend(q + 0 * between, *others)]
+        between = attend(q + 0 * before[:, None], k, v, 0 * places, blocks, layer)
+        return [before, attend(q + 0 * between[:, None], *others)]
 
     second = rows.operands([(0, 1)])
     before, after = (x.numpy() for x in three(*map(tf.constant, second)))
     np.testing.assert_allclose(before, rows.expected([(0, 1)]), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(after, second[2], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(after, second[2][:, 0], rtol=0, atol=1e-5)
 
 
 def translated(

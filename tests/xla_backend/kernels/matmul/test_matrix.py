@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.xla_backend.older_processor import HASWELL, IVY_BRIDGE
+from tests.xla_backend.older_processor import ALDER_LAKE, HASWELL, IVY_BRIDGE, OlderProcessor
 from xla_backend.kernels import ffi, machine_code, registration
 from xla_backend.kernels.graph.matrix import Matrices, Matrix
 from xla_backend.kernels.matmul import matmul
@@ -43,7 +43,7 @@ def weights(number_format: str, outputs: int, inputs: int) -> tuple[Weights, np.
     return narrow, narrow.astype(np.float32)
 
 
-def keep(
+def save(
     shape: tuple[int, ...], dtype: np.dtype, write: Callable[[np.ndarray], None]
 ) -> tf.Variable:
     array = np.empty(shape, dtype)
@@ -52,7 +52,7 @@ def keep(
 
 
 def matrix(own: Weights) -> Matrix:
-    return Matrix.of(own, keep)
+    return Matrix.of(own, save)
 
 
 FORMATS = (*FLOATS, *BLOCKS)
@@ -101,6 +101,18 @@ def test_a_processor_with_fewer_and_smaller_registers(number_format: str) -> Non
         np.testing.assert_allclose(multiply(x).numpy(), expected, rtol=0, atol=3e-5)
 
 
+def test_dot_products_have_the_processors_own_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AVX-VNNI's, which not every processor that runs the tests has: as text."""
+    alder_lake = dict.fromkeys(("avx2", "fma", "f16c", "avxvnni"), True)
+    features = OlderProcessor(alder_lake)
+    monkeypatch.setattr(OlderProcessor, "flatten", lambda self: "+avx2,+fma,+f16c,+avxvnni")
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: HASWELL)
+    code = machine_code.assembly(matmul.build("Q4_K", False, False, "product"))
+    assert "{vex}\tvpdpbusd" in code
+    assert "zmm" not in code
+
+
 def in_eight_bits(x: np.ndarray, group: int) -> np.ndarray:
     """Rows rounded to 8 bits: groups of numbers share a scale."""
     groups = x.reshape(len(x), -1, group)
@@ -111,7 +123,11 @@ def in_eight_bits(x: np.ndarray, group: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("number_format", "older_processor"),
-    [*((each, None) for each in BLOCKS), *((each, HASWELL) for each in ("Q8_0", "Q4_K"))],
+    [
+        *((each, None) for each in BLOCKS),
+        *((each, HASWELL) for each in ("Q8_0", "Q4_K")),
+        *((each, ALDER_LAKE) for each in ("Q8_0", "Q4_K", "IQ4_NL", "Q3_K")),
+    ],
     indirect=["older_processor"],
 )
 @pytest.mark.usefixtures("older_processor")
@@ -140,6 +156,7 @@ def test_sums_are_as_exact_as_those_of_float32(number_format: str) -> None:
     [
         *((each, None) for each in BLOCKS),
         *((each, HASWELL) for each in ("Q8_0", "Q4_1", "Q3_K")),
+        *((each, ALDER_LAKE) for each in ("Q8_0", "Q4_K")),
         *((each, IVY_BRIDGE) for each in ("Q8_0", "Q4_K")),
     ],
     indirect=["older_processor"],
@@ -147,7 +164,7 @@ def test_sums_are_as_exact_as_those_of_float32(number_format: str) -> None:
 @pytest.mark.usefixtures("older_processor")
 def test_products_of_rows_in_eight_bits_are_those_of_their_integers(number_format: str) -> None:
     own = in_blocks(number_format, 600, lines_for(number_format))
-    made = Matrix.of(own, keep, in_eight_bits=True)
+    made = Matrix.of(own, save, in_eight_bits=True)
     multiply = tf.function(made.multiply, jit_compile=True, autograph=False, reduce_retracing=True)
     x = GENERATOR.standard_normal((101, made.inputs), np.float32)
     x[7, 32:64] = 0.0
@@ -207,7 +224,7 @@ def test_rows_around_those_wanted_are_not_multiplied(number_format: str, rows: i
 def test_a_part_is_multiplied_as_the_matrix_that_it_is(number_format: str, outputs: int) -> None:
     inputs = lines_for(number_format)
     own, numbers = weights(number_format, 5 * outputs, inputs)
-    parts = Matrices.of(own, 5, keep)
+    parts = Matrices.of(own, 5, save)
     assert (parts.number_format is None) == (outputs == 96)
     multiply = tf.function(parts.multiply, jit_compile=True, autograph=False)
     for rows, place in ((1, 0), (1, 4), (7, 2), (130, 3)):

@@ -1,5 +1,6 @@
-"""A crowd: how its requests are sent and ended, and what is said of it. The engine has no model."""
+"""Requests that arrive while others run: how they are sent and ended, and what is said of them."""
 
+import json
 import threading
 from dataclasses import replace
 
@@ -8,8 +9,9 @@ import pytest
 from playground import create_app
 from playground.context.limits import Limits
 from playground.context.page_context import PageContext
-from playground.tabs.batch import crowd_report
-from playground.tabs.batch.crowd import Crowd, comparable, crowd, most_visitors, summary
+from playground.tabs.batch import report as batch_report
+from playground.tabs.batch.runs import Arrivals, Batch, checked, most_arrivals
+from playground.tabs.batch.summary import summary
 from tests.playground.carrying_out import steps
 from tests.playground.fake_backend import FakeBackend, FakeTextStream
 from tests.playground.reader import is_text
@@ -83,8 +85,20 @@ def built_page() -> PageContext:
     return create_app(FakeBackend(), models=[MODEL, "t5-stories"]).context
 
 
-def run(page: PageContext, visitors: int, apart_ms: int | None) -> Crowd:
-    begun = crowd(page, MODEL, PROMPTS, visitors, 10, apart_ms)
+def arrivals(
+    page: PageContext,
+    visitors: int,
+    apart_ms: int | None,
+    text: str = PROMPTS,
+    new_tokens: int = 10,
+) -> Batch:
+    apart_s = None if apart_ms is None else apart_ms / 1000
+    options = GenerationOptions(max_new_tokens=new_tokens)
+    return checked(page, MODEL, text, options, arrivals=Arrivals(visitors, apart_s))
+
+
+def run(page: PageContext, visitors: int, apart_ms: int | None) -> Batch:
+    begun = arrivals(page, visitors, apart_ms)
     steps(begun, page.backend)
     return begun
 
@@ -102,7 +116,7 @@ def test_visitors_come_together_or_one_at_a_time_with_salts(built_page: PageCont
     ended = run(replace(built_page, backend=engine), 4, None)
     assert engine.inside_at_most == 1
     assert len(set(engine.salts)) == 4
-    assert "All 4 have their text." in crowd_report.report([ended])
+    assert "All 4 have their text." in batch_report.report(ended)
 
 
 def test_the_summary_is_made_of_the_engine_s_spans() -> None:
@@ -130,11 +144,13 @@ def test_the_summary_is_made_of_the_engine_s_spans() -> None:
 def test_both_runs_stand_beside_each_other(built_page: PageContext) -> None:
     together = run(replace(built_page, backend=Engine(together=2)), 2, 0)
     alone = run(replace(built_page, backend=Engine()), 2, None)
-    longer = crowd(built_page, MODEL, PROMPTS, 2, 11, 0)
-    again = crowd(built_page, MODEL, PROMPTS, 2, 10, 100)
-    assert comparable(again, [together, alone]) == (again, alone)
-    assert comparable(longer, [together, alone]) == (longer,)
-    html = crowd_report.report(comparable(alone, [together]))
+    longer = arrivals(built_page, 2, 0, new_tokens=11)
+    again = arrivals(built_page, 2, 100)
+    for batch, compared in ((again, (again, alone)), (longer, (longer,))):
+        batch.compare([together, alone])
+        assert batch.compared == compared
+    alone.compare([together])
+    html = batch_report.report(alone)
     assert html.count("<figcaption>0 ms apart<") == html.count("<figcaption>One at a time<") == 1
     # Of two seconds each one's queue is an eighth, its second request a second later.
     assert html.count('class="phase-queue" style="left:0.00%;width:12.50%"') == 2
@@ -146,25 +162,24 @@ def test_a_stop_or_a_visitor_who_leaves_ends_the_crowd(built_page: PageContext) 
     engine = FakeBackend()
     engine.hold("text")
     engine.write(" a")
-    prompts = [("One day", "One day"), ("A fox", "A fox")]
-    begun = Crowd(MODEL, prompts, GenerationOptions(), apart_s=3600.0)
-    begun.update_s = 0.01
+    begun = arrivals(built_page, 2, 1000)
+    begun.apart_s, begun.update_s = 3600.0, 0.01
 
     def stop(step: object) -> None:
         if begun.members[0].run.text:
-            assert "1 of 2 have arrived, 0 have their text." in crowd_report.report([begun])
+            assert "1 of 2 have arrived, 0 have their text." in batch_report.report(begun)
             begun.stop()
 
     steps(begun, engine, stop)
     assert begun.is_over
     assert len(engine.streams) == 1
     assert begun.summary() is None
-    assert "Stopped: 0 of 2 have their whole text." in crowd_report.report([begun])
+    assert "Stopped: 0 of 2 have their whole text." in batch_report.report(begun)
 
     engine = FakeBackend()
     engine.hold("text")
     page = replace(built_page, backend=engine)
-    begun = crowd(page, MODEL, PROMPTS, 2, 10, 0)
+    begun = arrivals(page, 2, 0)
     page.runs.begin("session", begun)
     steps(begun, engine, lambda step: page.runs.leave("session"))
     assert begun.is_over
@@ -174,34 +189,35 @@ def test_an_error_is_one_sentence_and_short_texts_have_dashes(built_page: PageCo
     engine = Engine()
     engine.errors["A fox"] = EngineStopped("The engine <ended>.")
     ended = run(replace(built_page, backend=engine), 2, None)
-    html = crowd_report.report([ended])
+    html = batch_report.report(ended)
     assert "1 of 2 failed: The engine &lt;ended&gt;." in html
-    assert "<table" not in html
+    assert "TTFT median" not in html
 
     class OneToken(Engine):
         def __init__(self) -> None:
             super().__init__()
             self.words = (" a",)
 
-    html = crowd_report.report([run(replace(built_page, backend=OneToken()), 2, None)])
-    assert html.count("<div>–</div>") == 2  # TPOT, median and largest
+    html = batch_report.report(run(replace(built_page, backend=OneToken()), 2, None))
+    dashes = html.count("<div>–</div>")
+    assert dashes == 2 + 2  # TPOT, median and largest; tokens/s of each
 
 
 def test_texts_are_escaped(built_page: PageContext) -> None:
     for text in INJECTIONS:
-        begun = crowd(built_page, MODEL, text, 1, 10, 0)
+        begun = arrivals(built_page, 1, 0, text=f'[{{"prompt": {json.dumps(text)}}}]')
         begun.members[0].run.text = text
-        html = crowd_report.report([begun])
+        html = batch_report.report(begun)
         assert is_text(html)
 
 
 def test_limits_hold(built_page: PageContext) -> None:
     page = replace(built_page, limits=Limits(waiting_each=3, new_tokens=20))
-    assert most_visitors(page) == 3
-    assert most_visitors(built_page) == 16
-    assert len(crowd(page, MODEL, PROMPTS, 3, 20, 0).members) == 3
-    for visitors, new_tokens, apart in ((4, 20, 0), (3, 21, 0), (3, 20, -1), (None, 20, 0)):
+    assert most_arrivals(page) == 3
+    assert most_arrivals(built_page) == 16
+    assert len(arrivals(page, 3, 0, new_tokens=20).members) == 3
+    for visitors, new_tokens, apart in ((4, 20, 0), (3, 21, 0), (3, 20, -1), (0, 20, 0)):
         with pytest.raises(InvalidRequest):
-            crowd(page, MODEL, PROMPTS, visitors, new_tokens, apart)
+            arrivals(page, visitors, apart, new_tokens=new_tokens)
     with pytest.raises(InvalidRequest, match="has no pool"):
-        crowd(page, "t5-stories", PROMPTS, 2, 10, 0)
+        checked(page, "t5-stories", PROMPTS, GenerationOptions(10), arrivals=Arrivals(2, 0.0))

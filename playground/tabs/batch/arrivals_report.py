@@ -1,4 +1,4 @@
-"""Crowds as HTML: a bar for each visitor over time, and the figures of both runs beside each other.
+"""Arrivals as HTML: a bar for each visitor over time, and the figures of both runs.
 
 Knows how spans are drawn. Must not know components, events or the engine.
 """
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import htpy as h
 
 from playground.context.runs_together import Member
-from playground.tabs.batch.crowd import Crowd, Summary
+from playground.tabs.batch.runs import Batch
+from playground.tabs.batch.summary import Summary
 from playground.ui import quantities
 from playground.ui.charts import legend
-from playground.ui.markup import nothing, remarks, rendered
+from playground.ui.markup import remarks
 from playground.ui.report_parts import PHASE_NAMES, faster
 from playground.ui.tables import sheet
 from xla_backend.interface.timing import Span
 
-EMPTY = nothing("A bar for each visitor appears here: waiting, reading the prompt, generating.")
 _HEADINGS = (
     *("Arrival", "Requests", "Rows at once", "TTFT median", "TTFT largest"),
     *("TPOT median", "TPOT largest", "Tokens", "All done after", "Tokens/s in all"),
@@ -28,10 +28,9 @@ _MIN_ONCE_S = 0.05
 """Of loading and compiling: what is worth telling."""
 
 
-@rendered
-def report(crowds: Sequence[Crowd]) -> h.Node:
+def report(batches: Sequence[Batch]) -> h.Node:
     """The runs, at most one of each kind, on one scale of time, and their figures."""
-    spans = [[visitor.spans() for visitor in crowd.members] for crowd in crowds]
+    spans = [[visitor.spans() for visitor in batch.members] for batch in batches]
     starts = [min((row[0].started for row in rows if row), default=0.0) for rows in spans]
     scale_s = max(
         (
@@ -44,19 +43,19 @@ def report(crowds: Sequence[Crowd]) -> h.Node:
     )
     drawn = [[_merged(row, scale_s * _FINEST) for row in rows] for rows in spans]
     charts = [
-        _chart(crowd, rows, start, scale_s)
-        for crowd, rows, start in zip(crowds, drawn, starts, strict=True)
+        _chart(batch, rows, start, scale_s)
+        for batch, rows, start in zip(batches, drawn, starts, strict=True)
     ]
     seen = {span.name for rows in drawn for row in rows for span in row}
     return (
-        _figures(crowds),
+        _figures(batches),
         h.div(".crowds")[charts],
         legend((f"phase-{name}", label) for name, label in _NAMES.items() if name in seen),
     )
 
 
-def _figures(crowds: Sequence[Crowd]) -> h.Node:
-    known = [(crowd, figures) for crowd in crowds if (figures := crowd.summary())]
+def _figures(batches: Sequence[Batch]) -> h.Node:
+    known = [(batch, figures) for batch in batches if (figures := batch.summary())]
     if not known:
         return None
     sentence: list[h.Node] = []
@@ -82,12 +81,12 @@ def _figures(crowds: Sequence[Crowd]) -> h.Node:
             "one before has ended."
         )
         sentence.append(remarks(text))
-    return sentence, sheet(_HEADINGS, [_row(crowd, figures) for crowd, figures in known])
+    return sentence, sheet(_HEADINGS, [_row(batch, figures) for batch, figures in known])
 
 
-def _row(crowd: Crowd, figures: Summary) -> tuple[str, ...]:
+def _row(batch: Batch, figures: Summary) -> tuple[str, ...]:
     return (
-        _name(crowd),
+        _name(batch),
         str(figures.requests),
         str(figures.rows),
         *(map(quantities.seconds, figures.ttft_s) if figures.ttft_s else "––"),
@@ -98,36 +97,36 @@ def _row(crowd: Crowd, figures: Summary) -> tuple[str, ...]:
     )
 
 
-def _name(crowd: Crowd) -> str:
-    if crowd.apart_s is None:
+def _name(batch: Batch) -> str:
+    if batch.apart_s is None:
         return "One at a time"
-    return f"{crowd.apart_s * 1000:.0f} ms apart"
+    return f"{batch.apart_s * 1000:.0f} ms apart"
 
 
-def _chart(crowd: Crowd, rows: Sequence[Sequence[Span]], start: float, scale_s: float) -> h.Element:
+def _chart(batch: Batch, rows: Sequence[Sequence[Span]], start: float, scale_s: float) -> h.Element:
     bars = [
         _bar(number, visitor, spans, start, scale_s)
-        for number, (visitor, spans) in enumerate(zip(crowd.members, rows, strict=True), 1)
+        for number, (visitor, spans) in enumerate(zip(batch.members, rows, strict=True), 1)
     ]
     ends = h.i["0"], h.i[quantities.seconds(scale_s)]
     return h.figure(".crowd")[
-        h.figcaption[_name(crowd)],
-        h.p(".remarks", role="status")[_state(crowd)],
+        h.figcaption[_name(batch)],
+        h.p(".remarks", role="status")[_state(batch)],
         h.div(".crowd-row.crowd-axis")[h.span, h.span[ends], h.b["TTFT"]],
         bars,
     ]
 
 
-def _state(crowd: Crowd) -> h.Node:
-    total = len(crowd.members)
-    here = sum(visitor.was_sent for visitor in crowd.members)
-    done = sum(visitor.whole is not None for visitor in crowd.members)
-    failed = [visitor.problem for visitor in crowd.members if visitor.problem]
+def _state(batch: Batch) -> h.Node:
+    total = len(batch.members)
+    here = sum(visitor.was_sent for visitor in batch.members)
+    done = sum(visitor.whole is not None for visitor in batch.members)
+    failed = [visitor.problem for visitor in batch.members if visitor.problem]
     if failed:
         return h.span(".problem-text")[f"{len(failed)} of {total} failed: {failed[0]}"]
     if done == total:
         return f"All {total} have their text."
-    if crowd.is_over:
+    if batch.is_over:
         return f"Stopped: {done} of {total} have their whole text."
     return (
         f"{here} of {total} have arrived, {done} have their text. A bar has its exact phases when "
@@ -149,7 +148,7 @@ def _bar(
     result = visitor.whole
     ttft = quantities.seconds_or_dash(result.ttft_s) if result else ""
     sentence = f"Visitor {number}"
-    if result:
+    if result and spans:
         sentence += (
             f": joined after {quantities.seconds(spans[0].started - start)}, TTFT {ttft}, "
             f"{quantities.count(result.new_tokens, 'token')}, left after "

@@ -1,10 +1,8 @@
-"""Rules of the JSON documents that a schema allows, and two notations of them.
+"""Rules of the JSON documents that a schema allows.
 
-Knows how JSON writes the cases of a schema (`schema_algebra`): in which order members come, where
-commas and white space are. Must not know keywords nor tokens. Rules become a regular expression,
-from which tables are made, where they are regular, and otherwise those of `step_by_step`; both
-allow the same texts. Of all valid documents those can be written that name properties in the
-schema's order, others behind them, and break lines and indent as people do.
+Knows how JSON writes the cases of a schema (`algebra`): in which order members come, where commas
+are. Must not know keywords nor tokens. Of all valid documents those can be written that name
+properties in the schema's order, others behind them, and break lines and indent as people do.
 """
 
 from __future__ import annotations
@@ -17,112 +15,51 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from xla_backend.grammar import json_text, step_by_step
-from xla_backend.grammar.schema_algebra import (
-    Algebra,
+from xla_backend.grammar import json_text
+from xla_backend.grammar.schemas import scalars
+from xla_backend.grammar.schemas.algebra import Algebra
+from xla_backend.grammar.schemas.conditions import (
     Case,
     Count,
     Goal,
     Goals,
     Items,
-    Length,
-    Matches,
     Members,
-    Multiple,
     Names,
     Other,
-    Range,
     Required,
     Size,
     SomeItem,
     SomeMember,
     Unique,
     merged_count,
-    merged_range,
     refused,
     type_of,
+)
+from xla_backend.grammar.schemas.rules import (
+    ANYTHING,
+    COMMA,
+    EMPTY,
+    Either,
+    Enclosed,
+    Node,
+    Ref,
+    RegexWriter,
+    Repetition,
+    RulesWriter,
+    Terminal,
+    in_order,
+    optional,
+    without_dead_ends,
 )
 from xla_backend.interface.errors import InvalidRequest
 
 ANY_LEVELS = 3
 """How deep a value may nest in tables of which the schema says nothing."""
 MAX_RULES = 60_000
-MAX_CHARACTERS = 2_000_000
-"""Of a regular expression."""
 _MAX_PATTERNS = 5
 """Names are of one class for each set of patterns that they match."""
-
-
-# --- parts of rules -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Terminal:
-    """What a regular expression matches as a whole, all others of `also` match too, or do not."""
-
-    regex: str
-    also: tuple[tuple[str, bool], ...] = ()
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number that the library of `step_by_step` describes by its own schema."""
-
-    schema: str
-
-
-@dataclass(frozen=True)
-class Sequence:
-    """One part after the other."""
-
-    parts: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Either:
-    ways: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Repetition:
-    part: Node
-    fewest: int
-    most: int | None
-
-
-@dataclass(frozen=True)
-class Enclosed:
-    """An array or an object; what is between its members is one level deeper."""
-
-    opening: str
-    closing: str
-    inner: Node
-
-
-@dataclass(frozen=True)
-class Ref:
-    rule: int
-
-
-class Comma:
-    """Between two members."""
-
-
-class Anything:
-    """Any JSON value."""
-
-
-Node = Terminal | Number | Sequence | Either | Repetition | Enclosed | Ref | Comma | Anything
-COMMA, ANYTHING, EMPTY = Comma(), Anything(), Sequence(())
-
-
-def _optional(part: Node) -> Node:
-    return Repetition(part, 0, 1)
-
-
-def _in_order(*parts: Node) -> Node:
-    flat = [each.parts if isinstance(each, Sequence) else (each,) for each in parts]
-    return Sequence(tuple(itertools.chain.from_iterable(flat)))
+_ORDER = ("string", "number", "boolean", "null", "object", "array")
 
 
 @functools.lru_cache(32)
@@ -138,14 +75,11 @@ def read(text: str, *, is_closed: bool, is_lenient: bool = False) -> DocumentRul
         raise InvalidRequest("the JSON schema nests too deep; use fewer levels.") from None
 
 
-# --- rules of a schema ----------------------------------------------------------------------------
-
-
 class DocumentRules:
     """The rules of a schema.
 
     Attributes:
-        start: the first rule's part; None where no value is allowed.
+        regular: as a regular expression; None where they are not regular or too large.
         has_unique: whether items of some array must differ, which no rule says.
     """
 
@@ -168,8 +102,7 @@ class DocumentRules:
             if callable(make := self._rules[number]):
                 self._rules[number] = make()
             number += 1
-        self._remove_dead_ends()
-        self._start = self._live(start)
+        self._rules, self._start = without_dead_ends(self._rules, start)
         if self._start is None:
             raise InvalidRequest("the JSON schema allows no value at #.")
         self.regular: str | None = None
@@ -192,7 +125,7 @@ class DocumentRules:
         ways: dict[Node, None] = {}
         for case in self.algebra.cases(goals):
             if case.values is not None:
-                ways.update(dict.fromkeys(_constants(case.values)))
+                ways.update(dict.fromkeys(scalars.constants(case.values)))
                 continue
             if not case.conditions and len(case.types) == 6:
                 return ANYTHING
@@ -207,9 +140,9 @@ class DocumentRules:
             return self._array(case, at)
         others = [v for each in case.of(Other) for v in each.values if type_of(v) == kind]
         if kind == "string":
-            return _text(_string(case, others))
+            return scalars.text(scalars.string(case, others))
         if kind == "number":
-            return _number(case, others, at)
+            return scalars.number(case, others, at)
         names = {"boolean": ("true", "false"), "null": ("null",)}[kind]
         left = [name for name in names if json.loads(name) not in others]
         return Either(tuple(map(Terminal, left)))
@@ -279,13 +212,15 @@ class DocumentRules:
             if self.algebra.nothing in goals or (is_closed and not matched):
                 continue
             texts = [
-                part for pattern, is_held in held for part in _negated(pattern.in_string(), is_held)
+                part
+                for pattern, is_held in held
+                for part in scalars.negated(pattern.in_string(), is_held)
             ]
             # One that its pattern does not match need not be excluded, and tables can be made.
             is_one = len(held) == 1 and matched
             excluded = [name for name in named if not is_one or held[0][0].is_in(name)]
             if excluded:
-                texts.append((_any_constant(excluded), False))
+                texts.append((scalars.any_constant(excluded), False))
             for name_texts, violated in self._names(on_names, texts, some):
                 is_one = {
                     number
@@ -299,7 +234,7 @@ class DocumentRules:
                     )
                 }
                 witness = self._witness((*goals,), some, is_one)
-                name = _text(name_texts, is_name=True)
+                name = scalars.text(name_texts, is_name=True)
                 found.append(_Member(name, self._value(tuple(goals)), False, witness))
         return found
 
@@ -335,10 +270,10 @@ class DocumentRules:
                 if case.values is not None:
                     names = [value for value in case.values if isinstance(value, str)]
                     if names:
-                        yield [(_any_constant(names), True), *texts], which
+                        yield [(scalars.any_constant(names), True), *texts], which
                     continue
                 others = [v for e in case.of(Other) for v in e.values if isinstance(v, str)]
-                yield [*_string(case, others), *texts], which
+                yield [*scalars.string(case, others), *texts], which
 
     def _members(
         self,
@@ -366,7 +301,7 @@ class DocumentRules:
         nothing = Either(())
 
         def written(each: _Member, count: int, of: Node) -> Node:
-            return _in_order(*([COMMA] if count else []), each.name, of)
+            return in_order(*([COMMA] if count else []), each.name, of)
 
         # What may follow, by count and pending ones.
         after: dict[tuple[int, frozenset[int]], Node] = {}
@@ -384,7 +319,7 @@ class DocumentRules:
                             ways = [Repetition(more, 0, None)]
                     elif not left and not is_counted:
                         ways += [
-                            _in_order(written(e, count, e.value), after[1, left]) for e in extras
+                            in_order(written(e, count, e.value), after[1, left]) for e in extras
                         ]
                     else:
                         again = after.get((after_one, left))
@@ -392,10 +327,10 @@ class DocumentRules:
                             again = self._new(nothing)
                         loop = again if after_one == count else None
                         for e in extras:
-                            ways.append(_in_order(written(e, count, e.value), again))
+                            ways.append(in_order(written(e, count, e.value), again))
                             for which in e.can_be(left):
                                 rest = after[after_one, left - which]
-                                ways.append(_in_order(written(e, count, e.witness[which]), rest))
+                                ways.append(in_order(written(e, count, e.witness[which]), rest))
                         if isinstance(loop, Ref):
                             self._rules[loop.rule] = Either(tuple(ways))
                             after[count, left] = loop
@@ -411,23 +346,21 @@ class DocumentRules:
                 after_one = min(count + 1, top)
                 ways = []
                 if most is None or count < most:
-                    ways.append(
-                        _in_order(written(each, count, each.value), before[after_one, left])
-                    )
+                    ways.append(in_order(written(each, count, each.value), before[after_one, left]))
                     for which in each.can_be(left):
                         behind = before[after_one, left - which]
-                        ways.append(_in_order(written(each, count, each.witness[which]), behind))
+                        ways.append(in_order(written(each, count, each.witness[which]), behind))
                 if is_simple and count == 1:  # the same follows
                     one = written(each, 1, each.value)
-                    one = one if each.is_required else _optional(one)
-                    after[count, left] = self._shared(_in_order(one, rest), not has_needed)
+                    one = one if each.is_required else optional(one)
+                    after[count, left] = self._shared(in_order(one, rest), not has_needed)
                 elif (
                     is_simple
                     and not each.is_required
                     and any(later.is_required for later in members[place + 1 :])
                 ):  # the comma is behind it
-                    one = _in_order(each.name, each.value, COMMA)
-                    after[count, left] = _in_order(_optional(one), rest)
+                    one = in_order(each.name, each.value, COMMA)
+                    after[count, left] = in_order(optional(one), rest)
                 else:
                     if not each.is_required:
                         ways += rest.ways if isinstance(rest, Either) else [rest]
@@ -461,18 +394,18 @@ class DocumentRules:
         top = None if most is None else most - len(texts)
         body: Node
         if texts:
-            body = EMPTY if top == 0 else Repetition(_in_order(COMMA, each), low, top)
+            body = EMPTY if top == 0 else Repetition(in_order(COMMA, each), low, top)
             for place, text in reversed([*enumerate(texts)]):
-                body = _in_order(*([COMMA] if place else []), text, body)
-                body = body if place < fewest else _optional(body)
+                body = in_order(*([COMMA] if place else []), text, body)
+                body = body if place < fewest else optional(body)
         elif top == 0:
             body = EMPTY
         else:
             more = Repetition(
-                _in_order(COMMA, each), max(0, low - 1), None if top is None else top - 1
+                in_order(COMMA, each), max(0, low - 1), None if top is None else top - 1
             )
-            body = _in_order(each, more)
-            body = body if fewest else _optional(body)
+            body = in_order(each, more)
+            body = body if fewest else optional(body)
         return Enclosed("[", "]", body)
 
     def _with_some(
@@ -505,52 +438,9 @@ class DocumentRules:
                             tuple(dict.fromkeys((*goals, *(some[which].goal for which in more))))
                         )
                         comma = [COMMA] if place else []
-                        ways.append(_in_order(*comma, value, rules[behind, left - more]))
+                        ways.append(in_order(*comma, value, rules[behind, left - more]))
                 self._rules[rule.rule] = Either(tuple(ways))
         return rules[0, pending]
-
-    # --- dead ends ------------------------------------------------------------------------------
-
-    def _remove_dead_ends(self) -> None:
-        """Takes out what no text ends."""
-        self._has_end: set[int] = set()
-        open_rules, before = list(range(len(self._rules)))[::-1], -1
-        while len(open_rules) != before:
-            before, left = len(open_rules), []
-            for number in open_rules:
-                if _has_end(self._rules[number], self._has_end):
-                    self._has_end.add(number)
-                else:
-                    left.append(number)
-            open_rules = left[::-1]  # chains of rules are long one way or the other
-        self._rules = [self._live(node) for node in self._rules]
-
-    def _live(self, node: Any) -> Node | None:
-        """A part without ways that have no end; None where all have none."""
-        match node:
-            case None:
-                return None
-            case Terminal(regex, also):
-                return node if not also or _has_text(regex, also) else None
-            case Ref(rule):
-                return node if rule in self._has_end else None
-            case Sequence(parts):
-                live = []
-                for part in parts:
-                    if (of := self._live(part)) is None:
-                        return None
-                    live.append(of)
-                return Sequence(tuple(live))
-            case Either(ways):
-                left = [of for way in ways if (of := self._live(way)) is not None]
-                return (left[0] if len(left) == 1 else Either(tuple(left))) if left else None
-            case Repetition(part, fewest, most):
-                of = self._live(part)
-                return Repetition(of, fewest, most) if of else None if fewest else EMPTY
-            case Enclosed(opening, closing, inner):
-                of = self._live(inner)
-                return Enclosed(opening, closing, of) if of else None
-        return node
 
     # --- notations ------------------------------------------------------------------------------
 
@@ -568,7 +458,7 @@ class DocumentRules:
             raise refused("uniqueItems", "#")
         assert self._start is not None
         try:
-            return _Regex(self._rules, any_levels).write(self._start, 0)
+            return RegexWriter(self._rules, any_levels).write(self._start, 0)
         except RecursionError:
             raise InvalidRequest("the JSON schema is too large for tables.") from None
 
@@ -582,7 +472,7 @@ class DocumentRules:
         if self.has_unique and prefix:
             raise refused("uniqueItems", "#")
         assert self._start is not None
-        return _Rules(self._rules, self.regular is not None, prefix).write(self._start)
+        return RulesWriter(self._rules, self.regular is not None, prefix).write(self._start)
 
 
 @dataclass(frozen=True)
@@ -605,9 +495,6 @@ class _Member:
         return [which for which in self.witness if which <= pending]
 
 
-_ORDER = ("string", "number", "boolean", "null", "object", "array")
-
-
 def _subsets(of: Iterable[int]) -> list[frozenset[int]]:
     """All, smaller ones first."""
     each = sorted(of)
@@ -616,256 +503,3 @@ def _subsets(of: Iterable[int]) -> list[frozenset[int]]:
         for size in range(len(each) + 1)
         for some in itertools.combinations(each, size)
     ]
-
-
-def _has_end(node: Any, ended: set[int]) -> bool:
-    """Whether a part has a text, if these rules have."""
-    match node:
-        case Terminal(regex, also):
-            return not also or _has_text(regex, also)
-        case Ref(rule):
-            return rule in ended
-        case Sequence(parts):
-            return all(_has_end(part, ended) for part in parts)
-        case Either(ways):
-            return any(_has_end(way, ended) for way in ways)
-        case Repetition(part, fewest):
-            return not fewest or _has_end(part, ended)
-        case Enclosed(_, _, part):
-            return _has_end(part, ended)
-    return True
-
-
-def _constants(values: Iterable[Any]) -> Iterable[Node]:
-    """The texts of some values."""
-    scalars = [value for value in values if not isinstance(value, list | dict)]
-    if scalars:
-        yield Terminal(_any_constant(scalars))
-    for value in values:
-        if isinstance(value, list | dict):
-            yield _constant(value)
-
-
-def _constant(value: Any) -> Node:
-    if not isinstance(value, list | dict):
-        return Terminal(json_text.value(value))
-    parts: list[Node] = []
-    for each in value:
-        parts += [COMMA] if parts else []
-        if isinstance(value, dict):
-            parts.append(Terminal(f"{json_text.value(each)}[ ]?:[ ]?"))
-        parts.append(_constant(value[each] if isinstance(value, dict) else each))
-    opening, closing = "{}" if isinstance(value, dict) else "[]"
-    return Enclosed(opening, closing, Sequence(tuple(parts)))
-
-
-def _any_constant(values: Iterable[Any]) -> str:
-    return f"(?:{'|'.join(dict.fromkeys(map(json_text.value, values)))})"
-
-
-def _negated(parts: list[tuple[str, bool]], is_held: bool) -> list[tuple[str, bool]]:
-    if is_held:
-        return parts
-    if len(parts) > 1:
-        raise InvalidRequest("a pattern with look-around cannot be excluded: write it without.")
-    return [(parts[0][0], False)]
-
-
-def _string(case: Case, others: list[str]) -> list[tuple[str, bool]]:
-    """The expressions of a string's text that match, or do not; none for any string."""
-    parts: list[tuple[str, bool]] = []
-    fewest, most = merged_count(case.of(Length))
-    held = [each.pattern for each in case.of(Matches) if each.is_held]
-    for each in case.of(Matches):
-        parts += _negated(each.pattern.in_string(), each.is_held)
-    low = max((pattern.lengths()[0] for pattern in held), default=0)
-    high = min((pattern.lengths()[1] for pattern in held), default=float("inf"))
-    if fewest > low or (most is not None and most < high):
-        bounds = f"{{{fewest},{'' if most is None else most}}}"
-        parts.append((f'"{json_text.CHARACTER}{bounds}"', True))
-    if others:
-        parts.append((_any_constant(others), False))
-    return parts
-
-
-def _text(parts: list[tuple[str, bool]], is_name: bool = False) -> Terminal:
-    """A string that all parts say something of."""
-    parts = list(dict.fromkeys(parts))
-    first = next((part for part in parts if part[1]), (json_text.STRING, True))
-    rest = tuple(part for part in parts if part != first)
-    colon = "[ ]?:[ ]?" if is_name else ""
-    return Terminal(first[0] + colon, tuple((text + colon, held) for text, held in rest))
-
-
-def _number(case: Case, others: list[Any], at: str) -> Node:
-    low, high = merged_range(case.of(Range))
-    multiples = case.of(Multiple)
-    steps = [each.of for each in multiples if each.is_held]
-    if any(not each.is_held and each.of != 1 for each in multiples):
-        raise refused("multipleOf under not or oneOf", at)
-    is_whole, is_broken = 1 in steps, any(not each.is_held for each in multiples)
-    if finer := [step for step in steps if step != 1]:
-        if others or is_broken or len(finer) > 1:
-            raise refused("multipleOf beside multipleOf, not or oneOf", at)
-        schema: dict[str, Any] = {"type": "integer" if is_whole else "number"}
-        schema["multipleOf"] = float(finer[0]) if finer[0] % 1 else int(finer[0])
-        for bound, name in ((low, "inimum"), (high, "aximum")):
-            if bound:
-                letter = "m" if bound[1] else "exclusiveM"
-                schema[f"{letter}{name}"] = float(bound[0]) if bound[0] % 1 else int(bound[0])
-        return Number(json.dumps(schema))
-    if is_whole:
-        least = None if low is None else json_text.whole(low[0], up=True, apart=not low[1])
-        top = None if high is None else json_text.whole(high[0], up=False, apart=not high[1])
-        if least is not None and top is not None and least > top:
-            return Either(())
-        is_free = least is None and top is None
-        regex = json_text.INTEGER if is_free else json_text.integer(least, top)
-    elif low is None and high is None:
-        regex = rf"{json_text.INTEGER}(?:\.[0-9]+)?" if others or is_broken else json_text.NUMBER
-    else:
-        regex = json_text.number(low, high)
-    also = [(f"{json_text.value(_short(value))}(?:\\.0+)?", False) for value in others]
-    if is_broken:
-        also.append((rf"{json_text.INTEGER}(?:\.0+)?", False))
-    return Terminal(regex, tuple(also))
-
-
-def _short(value: float) -> float:
-    return int(value) if value == int(value) else value
-
-
-@functools.lru_cache(4000)
-def _has_text(regex: str, also: tuple[tuple[str, bool], ...]) -> bool:
-    return step_by_step.has_text(f"start: T\nT: {_terminal(regex, also)}")
-
-
-def _terminal(regex: str, also: tuple[tuple[str, bool], ...]) -> str:
-    parts = [(regex, True), *also]
-    return " & ".join(("" if held else "~") + _slashed(text) for text, held in parts)
-
-
-def _slashed(regex: str) -> str:
-    return "/" + regex.replace("/", "\\x2f") + "/"
-
-
-class _Regex:
-    """Writes rules as a regular expression."""
-
-    def __init__(self, rules: list[Any], any_levels: int | None) -> None:
-        self._rules, self._any_levels = rules, any_levels
-        self._open: set[int] = set()
-        self._characters = 0
-
-    def write(self, node: Any, depth: int) -> str:
-        match node:
-            case Terminal(regex, ()):
-                written = regex
-            case Sequence(parts):
-                written = "".join(self.write(part, depth) for part in parts)
-            case Either(ways):
-                each = dict.fromkeys(self.write(way, depth) for way in ways)
-                written = f"(?:{'|'.join(each)})"
-            case Repetition(part, fewest, most):
-                inner = self.write(part, depth)
-                times = f"{{{fewest},{'' if most is None else most}}}"
-                written = (
-                    f"(?:{inner}){'?' if (fewest, most) == (0, 1) else times}" if inner else ""
-                )
-            case Enclosed(opening, closing, inner):
-                inner = self.write(inner, depth + 1)
-                written = json_text.enclosed(opening, inner, closing, depth)
-            case Comma():
-                written = json_text.comma(depth - 1)
-            case Ref(rule):
-                if rule in self._open:
-                    raise InvalidRequest("the JSON schema refers to itself.")
-                self._open.add(rule)
-                written = self.write(self._rules[rule], depth)
-                self._open.discard(rule)
-            case Anything() if self._any_levels is not None:
-                written = json_text.any_value(self._any_levels, depth)
-            case _:
-                raise InvalidRequest("the JSON schema is not regular.")
-        self._characters += len(written)
-        if self._characters > MAX_CHARACTERS:
-            raise InvalidRequest("the JSON schema is too large for tables.")
-        return written
-
-
-class _Rules:
-    """Writes rules in the notation of `step_by_step`."""
-
-    def __init__(self, rules: list[Any], is_regular: bool, prefix: str) -> None:
-        self._rules, self._is_regular, self._prefix = rules, is_regular, prefix
-        self._texts: dict[str, str] = {}
-        self._names: dict[tuple[int, int], str] = {}
-        self._todo: list[tuple[str, int, int]] = []
-        self._has_any = False
-
-    def write(self, start: Node) -> tuple[str, str]:
-        first = self._of(start, 0)
-        lines = [f"{name}: {self._of(self._rules[rule], at)}" for name, rule, at in self._todo]
-        if self._has_any:
-            scalar = self._text(Terminal(json_text.SCALAR))
-            ways = self._of(_ANY_OBJECT, 1), self._of(_ANY_ARRAY, 1)
-            lines.append(f"{self._prefix}any: {scalar} | {' | '.join(ways)}")
-        lines += [f"{name}: {text}" for text, name in self._texts.items()]
-        return first, "\n".join(lines)
-
-    def _text(self, text: Terminal) -> str:
-        written = _terminal(text.regex, text.also)
-        return self._texts.setdefault(written, f"{self._prefix.upper()}T{len(self._texts)}")
-
-    def _space(self, depth: int) -> str:
-        return json_text.line_break(depth if self._is_regular else json_text.DEEPEST)
-
-    def _of(self, node: Any, depth: int) -> str:
-        match node:
-            case Terminal():
-                return self._text(node)
-            case Number(schema):
-                return f"%json {schema}"
-            case Sequence(parts):
-                return " ".join(self._of(part, depth) for part in parts) or '""'
-            case Either(ways):
-                return f"({' | '.join(self._of(way, depth) for way in ways)})"
-            case Repetition(part, fewest, most):
-                inner = self._of(part, depth)
-                signs = {(0, 1): "?", (0, None): "*", (1, None): "+"}
-                times = f"{{{fewest},{'' if most is None else most}}}"
-                if most == 0:
-                    return '""'
-                return f"({inner}){signs.get((fewest, most), times)}"
-            case Enclosed(opening, closing, inner):
-                before = self._text(Terminal(f"\\{opening}{self._space(depth + 1)}"))
-                behind = self._text(Terminal(f"{self._space(depth)}\\{closing}"))
-                return f"{before} {self._of(inner, depth + 1)} {behind}"
-            case Comma():
-                return self._text(Terminal(f"[ ]?,{self._space(depth)}"))
-            case Ref(rule):
-                place = rule, depth if self._is_regular else 0
-                if place not in self._names:
-                    self._names[place] = name = f"{self._prefix}r{len(self._names)}"
-                    self._todo.append((name, rule, depth))
-                return self._names[place]
-        self._has_any = True
-        return f"{self._prefix}any"
-
-
-_ANY_OBJECT = Enclosed(
-    "{",
-    "}",
-    _optional(
-        _in_order(
-            Terminal(f"{json_text.STRING}[ ]?:[ ]?"),
-            ANYTHING,
-            Repetition(
-                _in_order(COMMA, Terminal(f"{json_text.STRING}[ ]?:[ ]?"), ANYTHING), 0, None
-            ),
-        )
-    ),
-)
-_ANY_ARRAY = Enclosed(
-    "[", "]", _optional(_in_order(ANYTHING, Repetition(_in_order(COMMA, ANYTHING), 0, None)))
-)

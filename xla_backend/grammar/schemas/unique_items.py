@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from xla_backend.grammar.automaton import Vocabulary
-from xla_backend.grammar.schema_algebra import Algebra, Goals, Unique, key
+from xla_backend.grammar.schemas.algebra import Algebra
+from xla_backend.grammar.schemas.conditions import Goals, Unique, key
 from xla_backend.interface.errors import InvalidRequest
 
 _SPACE = b" \t\r\n"

@@ -1,0 +1,1 @@
+"""JSON schemas as rules of the documents that they allow."""
