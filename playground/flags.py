@@ -168,8 +168,8 @@ FLAGS = (
     ),
     Flag(
         "--kv-memory",
-        "memory of keys and values, of running requests and cached prefixes: 1GB, 5%% of the "
-        "memory (PLAYGROUND_KV_MEMORY; default: 1GB)",
+        "memory of all models' keys and values, of running requests and cached prefixes: 1GB, 5%% "
+        "of the memory (PLAYGROUND_KV_MEMORY; default: 1GB)",
         how={"metavar": "AMOUNT"},
     ),
     Flag(

@@ -143,20 +143,20 @@ def decide(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: a question or the model is wrong.
     """
-    asked: dict[str, Any] = {}
     yes_no = parsed.yes_no or ([] if parsed.questions else [""])
     if not all(map(str.strip, yes_no)):
         raise InvalidRequest("ask a question: --yes-no 'Is it spam?', or --questions FILE.")
+    values: Any = {}
     if parsed.questions is not None:
         try:
-            asked = json.loads(_read("questions", parsed.questions))
+            values = json.loads(_read("questions", parsed.questions))
         except (ValueError, RecursionError) as error:
             raise InvalidRequest(
                 f"the questions {parsed.questions} are not JSON: {error}."
             ) from error
-    if isinstance(asked, dict):
-        asked |= {each: {"type": "yes_no", "instructions": each} for each in yes_no}
-    questions = Question.all_of(asked)
+    if isinstance(values, dict):
+        values |= {each: {"type": "yes_no", "instructions": each} for each in yes_no}
+    questions = Question.all_of(values)
     return _answer_all(
         parsed,
         out,
@@ -237,7 +237,7 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     total = len(keys) + len(pool_rows)
     with tqdm(total=total, unit="function", file=sys.stderr, disable=None) as bar:
 
-        def tell(rows: int, key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
+        def report(rows: int, key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
             of = f"{key} for {rows} rows" if rows > 1 else str(key)
             line = f"{outcome.value.upper()} · {of} · {seconds:.3f} s"
             if parsed.json:
@@ -247,10 +247,10 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
             print(line, file=out, flush=True)
             bar.update()
 
-        backend.warm(parsed.model, keys, partial(tell, 1))
+        backend.warm(parsed.model, keys, partial(report, 1))
         for rows in pool_rows:
-            assert pooled is not None, "was looked at"
-            backend.warm(parsed.model, [pooled], partial(tell, rows), rows)
+            assert pooled is not None, "it was checked"
+            backend.warm(parsed.model, [pooled], partial(report, rows), rows)
     backend.close()
     return OK
 
@@ -261,13 +261,10 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: the sizes or the model are wrong, or there is no store.
     """
-    sizes = []
-    for name in ("padded_length", "num_beams", "max_new_tokens"):
-        numbers = _numbers(name, getattr(parsed, name))
-        if len(numbers) != 1 or numbers[0] < 1:
-            raise InvalidRequest(f"{name} must be one whole number of at least 1.")
-        sizes += numbers
-    key = CacheKey(sizes[0], sizes[1], sizes[2])
+    sizes = [parsed.padded_length, parsed.num_beams, parsed.max_new_tokens]
+    if min(sizes) < 1:
+        raise InvalidRequest(f"sizes must be at least 1, not {min(sizes)}.")
+    key = CacheKey(*sizes)
     registry = _registry(parsed)
     identity = Vocabulary.load(registry.locate(parsed.model)).identity
     with contextlib.ExitStack() as stack:
@@ -405,8 +402,8 @@ def _switch(text: str) -> dict[str, Any]:
 
 _MODEL = _takes("NAME", "a name that `models` lists, or a folder (default: %(default)s)")
 _LANGUAGE = _takes("L", 'the language, as "de" or "German" (default: detected)')
-_KEPT = f"folder of compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)"
-_STORE = {"--store": _takes("FOLDER", _KEPT)}
+_SAVED = f"folder of compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)"
+_STORE = {"--store": _takes("FOLDER", _SAVED)}
 _NO_STORE = {"dest": "store", "action": "store_const", "const": "off"}
 _ANY_STORE = _STORE | {"--no-store": _NO_STORE | {"help": "compile again, save nothing"}}
 _WEIGHTS = {
@@ -544,9 +541,13 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         "show what XLA made of a function: kernels, FLOPs, bytes, where a token's time goes",
         {"--model": _MODEL | {"default": DEFAULT_MODEL}}
         | {
-            "--padded-length": _takes("N", "slots of the prompt (default: 16)", default="16"),
-            "--num-beams": _takes("N", "beams (default: 1)", default="1"),
-            "--max-new-tokens": _takes("N", "slots of new tokens (default: 32)", default="32"),
+            "--padded-length": _takes(
+                "N", "slots of the prompt (default: 16)", default=16, type=int
+            ),
+            "--num-beams": _takes("N", "beams (default: 1)", default=1, type=int),
+            "--max-new-tokens": _takes(
+                "N", "slots of new tokens (default: 32)", default=32, type=int
+            ),
             "--measure": _switch("also run a token with XLA's profiler, and measure this machine"),
             "--passes": _switch("also list what each XLA pass changed (diffs with --json)"),
         }
@@ -623,15 +624,15 @@ def _grammar(parsed: argparse.Namespace) -> Grammar | None:
     Raises:
         InvalidRequest: there are several, or one is invalid.
     """
-    asked = {
+    forms = {
         name: value for name in KINDS if (value := getattr(parsed, name, None)) not in (None, False)
     }
-    if len(asked) > 1:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in asked)
+    if len(forms) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in forms)
         raise InvalidRequest(f"{names} each set a grammar: leave out all but one.")
-    if (file := asked.get("json_schema")) is not None:
-        asked["json_schema"] = _read("schema", file)
-    return Grammar.of(asked or None)
+    if (file := forms.get("json_schema")) is not None:
+        forms["json_schema"] = _read("schema", file)
+    return Grammar.of(forms or None)
 
 
 def _read(what: str, file: str) -> str:
@@ -675,34 +676,26 @@ def _print_error(error: BackendError) -> int:
 
 def _describe_result(result: GenerationResult) -> str:
     seconds = result.timing.to_dict()
-    called = RESTORING if result.cache is CacheOutcome.DISK else {}
+    names = RESTORING if result.cache is CacheOutcome.DISK else {}
     phases = ", ".join(
-        f"{called.get(phase, phase).lower()} {seconds[f'{phase}_s']:.3f}"
+        f"{names.get(phase, phase).lower()} {seconds[f'{phase}_s']:.3f}"
         for phase in PHASES
         if seconds[f"{phase}_s"] >= 0.0005
     )
-    parts = [
-        result.cache.value.upper(),
-        str(result.key),
-        _describe_sizes(result),
-        f"{result.timing.total_s:.3f} s ({phases})",
-    ]
-    if result.ttft_s is not None:
-        parts.append(f"TTFT {result.ttft_s:.3f} s")
-    if result.tpot_s is not None:
-        parts.append(f"TPOT {result.tpot_s:.4f} s")
-    if result.tokens_per_second is not None:
-        parts.append(f"{result.tokens_per_second:.0f} tokens/s")
-    if result.tokens_per_pass is not None:
-        parts.append(f"{result.tokens_per_pass:.1f} tokens a pass")
-    if result.rounded_bits is not None:
-        parts.append(f"weights rounded to {result.rounded_bits} bits")
-    if result.activations != kinds.EXACT:
-        parts.append(f"activations {result.activations}")
-    if result.speedup is not None:
-        parts.append(f"{result.speedup:.0f} times faster to the first token than its first call")
+    about = [result.cache.value.upper(), str(result.key), _describe_sizes(result)]
+    about.append(f"{result.timing.total_s:.3f} s ({phases})")
+    for value, text in (
+        (result.ttft_s, "TTFT {:.3f} s"),
+        (result.tpot_s, "TPOT {:.4f} s"),
+        (result.tokens_per_second, "{:.0f} tokens/s"),
+        (result.tokens_per_pass, "{:.1f} tokens a pass"),
+        (result.rounded_bits, "weights rounded to {} bits"),
+        (None if result.activations == kinds.EXACT else result.activations, "activations {}"),
+        (result.speedup, "{:.0f} times faster to the first token than its first call"),
+    ):
+        about += [] if value is None else [text.format(value)]
     text = _describe_decisions(result) if isinstance(result, Decisions) else result.text
-    return f"{text}\n[{' · '.join(parts)}]"
+    return f"{text}\n[{' · '.join(about)}]"
 
 
 def _describe_decisions(result: Decisions) -> str:

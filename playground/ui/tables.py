@@ -3,6 +3,7 @@
 Knows the form of a table and the words for `CacheEntry` values. Must not know the engine.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 
 import htpy as h
@@ -25,6 +26,8 @@ _HEADINGS = (
     "Hits",
 )
 _MAX_EARLIER = 12
+_MAKING = h.span(".badge.making")["compiling"]
+_WAITING = h.span(".badge.in-line")["queued"]
 
 
 def sheet(
@@ -59,10 +62,22 @@ def sizes(key: CacheKey) -> str:
 
 
 @rendered
-def cached_functions_table(entries: Sequence[CacheEntry], past: Past) -> h.Node:
-    """The functions in memory as an HTML table, then those of earlier requests that are not, by how
-    often they were requested; a sentence if there are none."""
-    known = {(entry.model, entry.key) for entry in entries}
+def functions_table(
+    entries: Sequence[CacheEntry],
+    past: Past,
+    making: Sequence[tuple[str, CacheKey]] = (),
+    removable: bool = False,
+) -> h.Node:
+    """What the engine holds, as an HTML table, or a sentence if there is nothing.
+
+    Args:
+        entries: in memory.
+        past: of earlier requests; those that are not in memory follow, by how often they were
+            requested.
+        making: what is being compiled, and then what waits for it, by model and key.
+        removable: whether rows have a button to remove a function.
+    """
+    known = {*making, *((entry.model, entry.key) for entry in entries)}
     earlier = [
         (model, key, was)
         for model, keys in past.items()
@@ -70,16 +85,33 @@ def cached_functions_table(entries: Sequence[CacheEntry], past: Past) -> h.Node:
         if (model, key) not in known and (was.miss_s or was.disk_s or was.run_s)
     ]
     earlier.sort(key=lambda each: (-each[2].times, each[:2]))
-    if not entries and not earlier:
+    if not entries and not earlier and not making:
         return nothing(
             "No function is in memory yet; those saved on disk are restored when they are needed. "
             "Each shape that you use appears here with what its first call cost and what it costs "
             "since."
         )
     more = len(earlier) - _MAX_EARLIER
-    rows = [*map(_row, entries), *(_earlier_row(*each) for each in earlier[:_MAX_EARLIER])]
+    made = [
+        (model, key, (model_name(model), *_shape(key), mark, "–", "–", "–"))
+        for (model, key), mark in zip(making, [_MAKING, *[_WAITING] * len(making)], strict=False)
+    ]
+    held = [(e.model, e.key if e.batch_size == 1 else None, _row(e)) for e in entries]
+    before = [(*each[:2], _earlier_row(*each)) for each in earlier[:_MAX_EARLIER]]
+    rows: list[tuple[h.Node, ...]] = [row for _, _, row in (*made, *held, *before)]
+    if removable:
+        rows = [(*row, None) for _, _, row in made] + [
+            (*row, _remove(model, key) if isinstance(key, CacheKey) else None)
+            for model, key, row in (*held, *before)
+        ]
     caption = h.p(".caption")[f"And {quantities.count(more, 'shape')} less used."]
-    return sheet(_HEADINGS, rows), more > 0 and caption
+    return sheet((*_HEADINGS, *[""] * removable), rows), more > 0 and caption
+
+
+def _remove(model: str, key: CacheKey) -> h.Element:
+    """The button of a row; its value is read back by whoever removes the function."""
+    value = json.dumps([model, key.to_dict()])
+    return h.button(".row-action", type="button", data_remove=value)["Remove…"]
 
 
 def _row(entry: CacheEntry) -> tuple[h.Node, ...]:

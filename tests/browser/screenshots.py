@@ -84,7 +84,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     shapes.at("#make_ready").click()
     # Some are ready, one is being made, the others wait.
     shapes.page.wait_for_function(
-        "document.querySelectorAll('#shape_map .outcome-hit').length >= 4"
+        "document.querySelectorAll('#entries tbody tr:not(:has(.badge))').length >= 4"
     )
     _shoot(shapes, folder / "shapes.png")
     shapes.at("#cancel_making").click()

@@ -94,6 +94,7 @@ def test_others_stops_and_mistakes(window: Visit, visit: Open, engine: FakeBacke
 
 
 def test_visitors_arrive_together_and_one_at_a_time(window: Visit, engine: FakeBackend) -> None:
+    window.at(PROMPTS).fill("One day\nA fox")
     window.at("#batch_way label", has_text="Many visitors at once").click()
     window.set_number("batch_visitors", 3)
     window.set_number("batch_apart", 0)

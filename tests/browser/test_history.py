@@ -166,3 +166,12 @@ def test_a_browser_without_room_says_so(window: Visit, engine: FakeBackend) -> N
     window.page.evaluate("localStorage.removeItem('other')")
     assert all("QuotaExceededError" in each for each in window.complaints)
     window.complaints.clear()  # Gradio's own, for developers
+
+
+def test_the_latest_runs_are_saved_as_a_page_that_needs_no_server(window: Visit) -> None:
+    for number in range(5):
+        window.write(f"Story {number}")
+        window.generate()
+    page = window.saved("#save_page")
+    assert [f". Story {number}" in page for number in range(5)] == [False, *[True] * 4]
+    assert "4 runs, recorded on" in page and 'src="http' not in page

@@ -217,7 +217,7 @@ def test_a_shape_that_was_made_ready_is_a_hit(window: Visit) -> None:
     window.says("#shapes_summary", "1 shape")
     window.at("#make_ready").click()
     window.says("#making", "1 shape ready")
-    window.at("#shape_map .outcome-hit").wait_for()
+    window.says("#entries tbody tr", "gpt2-stories", "32", "5")
     window.open_mode("Playground")
     window.set_number("num_beams", 5)
     window.set_number("max_new_tokens", 96)  # of the new slots that the Shapes tab begins with

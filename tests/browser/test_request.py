@@ -169,7 +169,6 @@ def test_words_and_examples_follow_the_model(window: Visit) -> None:
     window.says("#prompt label", "Input text")
     expect(prompt).to_have_value(re.compile("^summarize: One day, a merry dog"))
     has_number(window, "max_new_tokens", 40)
-    window.says("#story", "answer appears here")
     window.at("#examples button", has_text="Ask about it").click()
     expect(prompt).to_have_value(re.compile("^question: Where was the balloon"))
 

@@ -12,7 +12,7 @@ from playground.history.report import comparison
 from playground.tabs.generate.in_words import latency
 from playground.tabs.generate.report import origin, report
 from playground.ui.quantities import seconds, times
-from playground.ui.tables import cached_functions_table
+from playground.ui.tables import functions_table
 from tests.playground.reader import words
 from tests.playground.samples import FIRST_CALL, KEY, entry, miss, result
 from xla_backend import (
@@ -107,17 +107,17 @@ def test_queue_and_prefill_beside_ttft_agree_in_a_comparison_of_runs() -> None:
 
 def test_a_function_s_calls_are_counted_once_and_its_own_run_is_no_cached_one() -> None:
     past = {"gpt2-stories": {KEY: KeyHistory(times=7)}}
-    text = words(cached_functions_table([entry()], past))
+    text = words(functions_table([entry()], past))
     assert "100 ms median of 3" in text and "requested 7 times" not in text
     own = KeyHistory(times=1, miss_s=3.2, run_s=FIRST_CALL.run_s, compiled=FIRST_CALL)
     for entries in ([], [entry(cached=None, hits=0)]):
-        text = words(cached_functions_table(entries, {"gpt2-stories": {KEY: own}}))
+        text = words(functions_table(entries, {"gpt2-stories": {KEY: own}}))
         assert "last run" not in text and "median" not in text
 
 
 def test_the_table_of_functions_has_the_gain_of_its_own_numbers() -> None:
     shown: CacheEntry = entry()
-    text = words(cached_functions_table([shown], {}))
+    text = words(functions_table([shown], {}))
     assert shown.cached is not None
     run_s = shown.cached.p50_s
     assert times((read(text, "trace") + read(text, "compile") + run_s) / run_s) in text

@@ -22,6 +22,7 @@ class Visitor:
         self._page = page
         self._values = {block: getattr(block, "value", None) for block in page.blocks.values()}
         self._shown: list[tuple[Block, dict[str, Any]]] = []
+        self._data: object = None
 
     def put(self, elem_id: str, value: object) -> None:
         """Gives a component a value, as by hand."""
@@ -31,6 +32,11 @@ class Visitor:
     def press(self, elem_id: str) -> None:
         """Presses a button; all that follows has ended afterwards."""
         self._happens(elem_id, "click")
+
+    def select(self, elem_id: str, data: object) -> None:
+        """Has a component's script tell of a press, with these data."""
+        self._data = data
+        self._happens(elem_id, "select")
 
     def reads(self, elem_id: str) -> Any:
         """The value of a component now."""
@@ -61,6 +67,8 @@ class Visitor:
             values: list[Any] = [named] if function.inputs_as_dict else [*named.values()]
             if gr.Request in typing.get_type_hints(function.fn).values():
                 values.insert(0, SimpleNamespace(session_hash="visitor"))
+            if gr.EventData in typing.get_type_hints(function.fn).values():
+                values.append(SimpleNamespace(_data=self._data))
             for each in answers(function.fn(*values)):
                 self._show(function, each)
         for later, other in self._page.fns.items():

@@ -89,7 +89,8 @@ class Backend(AnyBackend):
             store: folder that keeps compiled functions; None for the environment variable
                 `XLA_BACKEND_STORE` or else the user's cache directory, "off" for none.
             on_change: called when work in the background begins or ends.
-            kv_bytes: memory for the keys and values of a model's pool, at most.
+            kv_bytes: memory for the keys and values of all pools, at most; more where one row needs
+                more, or rows of several models run at once.
             prefix_store_bytes: disk space for cached prefixes in the store's folder, at most; 0
                 saves none.
             prefixes_before: what `prefixes` of an earlier engine returned, to explain what is not

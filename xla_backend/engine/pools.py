@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from xla_backend.interface.buckets import CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import KVMemoryUse
+from xla_backend.model.kv_memory import SharedLimit
 from xla_backend.rows.pool import Pool, Row
 from xla_backend.rows.prefix import PrefixTree
 from xla_backend.rows.prefix_store import PrefixStore
@@ -61,7 +62,7 @@ class Pools:
 
         Args:
             cache, maker: hold and make functions.
-            limit_bytes: the bound of each pool.
+            limit_bytes: the bound of all pools together; a row of full context fits in any case.
             store: saves prefixes that are evicted from memory.
             prefixes_before: see `Backend`.
         """
@@ -69,12 +70,13 @@ class Pools:
         self._before = prefixes_before
         self._cache = cache
         self._maker = maker
-        self._limit_bytes = limit_bytes
+        self._limit_bytes, self._shared = limit_bytes, SharedLimit(limit_bytes)
         self._pools: dict[str, ModelPool] = {}
 
     def of(self, engine: LoadedModel) -> ModelPool:
         name = engine.info.name
         if name not in self._pools:
+            self._shared.add(engine.memory)
             blocks = engine.functions.blocks_of_row
             prefixes = PrefixTree(engine.memory, engine.identity, self._store, self._before)
             size = engine.functions.decoder.model.vocabulary_size
@@ -99,8 +101,10 @@ class Pools:
         return KVMemoryUse(
             cached_tokens=sum(pool.prefixes.tokens for pool in pools),
             used_bytes=sum(pool.memory.used * pool.memory.block_bytes for pool in pools),
-            limit_bytes=sum(pool.memory.limit * pool.memory.block_bytes for pool in pools)
-            or self._limit_bytes,
+            limit_bytes=max(
+                [pool.memory.limit * pool.memory.block_bytes for pool in pools],
+                default=self._limit_bytes,
+            ),
         )
 
     def prefixes(self) -> frozenset[str]:

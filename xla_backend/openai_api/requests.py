@@ -507,7 +507,7 @@ class ChatRequest(GenerationRequest):
 class CompletionRequest(GenerationRequest):
     """One or several texts that a model continues."""
 
-    prompt: str | list[str] | list[int] | list[list[int]] = Field(
+    prompt: str | list[int] | list[str | list[int]] = Field(
         description="a text, texts, token ids, or lists of token ids"
     )
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | bool | None = Field(
@@ -546,8 +546,8 @@ class CompletionRequest(GenerationRequest):
         super().resolve(tokenizer)
         if self.suffix:
             texts = self.prompt if isinstance(self.prompt, list) else [self.prompt]
-            suffix = self.suffix
-            self.prompt = [tokenizer.fill_in(str(each), suffix) for each in texts]
+            filled = (tokenizer.fill_in(str(each), self.suffix) for each in texts)
+            self.prompt = list[str | list[int]](filled)
 
     @property
     def times(self) -> int:

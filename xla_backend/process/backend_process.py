@@ -98,8 +98,8 @@ class BackendProcess(ServedBackend):
                 earlier runs used most; None to compile nothing by itself.
             memory_limit: memory of the child; see `memory.limit_from`. A single request that needs
                 more gets more, and the child is replaced after it.
-            kv_memory: memory of the keys and values of a model's rows and of cached prefixes, in
-                the same form; at least what one row needs.
+            kv_memory: memory of the keys and values of rows and of cached prefixes, of all models,
+                in the same form; at least what one row needs.
             prefix_store: disk space for cached prefixes, in the store's folder: an amount or "off".
             patience: how long a child may send nothing before it counts as hung.
             on_request: called with every request that has ended, from any thread; must return soon.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, first_line
 from xla_backend.compilation.startup import retain_freed_memory
-from xla_backend.engine.importing import import_engine
+from xla_backend.engine.importing import import_engine_in_background
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
 from xla_backend.interface.function_comparison import FunctionRequest
@@ -190,7 +190,7 @@ class EngineProcess:
         backend.close()
 
     def _load_engine(self) -> Backend:
-        import_engine()  # seconds
+        import_engine_in_background()  # seconds
         from xla_backend.engine.backend import Backend
 
         backend = Backend(
@@ -245,6 +245,9 @@ class EngineProcess:
         held = memory.resident()
         if held is None or not self.is_ready:
             return
+        if self._bound.is_above_soft_limit(held):
+            memory.give_back()  # what compilers left: up to 200 MB
+            held = memory.resident() or held
         if abs(held - self._counted_at) >= COUNT_EVERY:
             self._counted_at, self._mapped = held, memory.mapped_share()
         if not self._bound.may_warm(held, self._mapped):

@@ -7,6 +7,7 @@ ended for it. Where the system has no such accounts the answer is None, and noth
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 from collections.abc import Iterator
@@ -40,6 +41,12 @@ def resident(pid: int | None = None) -> int | None:
 def peak(pid: int | None = None) -> int | None:
     """The most bytes that a process, by default this one, ever held; None where unknown."""
     return _entry(Path(f"/proc/{pid or 'self'}/status"), "VmHWM:", 1024)
+
+
+def give_back() -> None:
+    """Returns freed memory to the system, where it is glibc's; takes some 50 ms."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def mapped_share(root: Path = _ROOT) -> float:

@@ -17,8 +17,8 @@ from playground.ui.report_parts import PHASE_NAMES, faster
 from playground.ui.tables import sheet
 from xla_backend.interface.timing import Span
 
-_HEADINGS = (
-    *("Arrival", "Requests", "Rows at once", "TTFT median", "TTFT largest"),
+_FIGURES = (
+    *("Requests", "Rows at once", "TTFT median", "TTFT largest"),
     *("TPOT median", "TPOT largest", "Tokens", "All done after", "Tokens/s in all"),
 )
 _NAMES = {"load": "Load", **PHASE_NAMES}
@@ -81,12 +81,15 @@ def _figures(batches: Sequence[Batch]) -> h.Node:
             "one before has ended."
         )
         sentence.append(remarks(text))
-    return sentence, sheet(_HEADINGS, [_row(batch, figures) for batch, figures in known])
+    columns = [_column(figures) for _, figures in known]
+    names = [_name(batch) for batch, _ in known]
+    return sentence, sheet(
+        ("Arrival", *names), zip(_FIGURES, *columns, strict=True), "sheet arrivals"
+    )
 
 
-def _row(batch: Batch, figures: Summary) -> tuple[str, ...]:
+def _column(figures: Summary) -> tuple[str, ...]:
     return (
-        _name(batch),
         str(figures.requests),
         str(figures.rows),
         *(map(quantities.seconds, figures.ttft_s) if figures.ttft_s else "––"),

@@ -98,7 +98,8 @@ class Batch(RunsTogether):
         self.model, self.options, self.exact_key = model, options, exact_key
         self.arrivals = arrivals
         self.skipped: list[int] = []
-        self._sent = tuple(sent for _, sent in prompts)
+        # Each run draws a seed.
+        self._request = model, tuple(sent for _, sent in prompts), options.replace(seed=0)
         members = [
             BatchMember(
                 prompt,
@@ -122,7 +123,7 @@ class Batch(RunsTogether):
             for other in earlier
             if self.arrivals
             and other.arrivals
-            and (other.model, other._sent, other.options) == (self.model, self._sent, self.options)
+            and other._request == self._request
             and (other.apart_s is None) != (self.apart_s is None)
         ]
         self.compared = tuple(sorted([self, *alike], key=lambda each: each.apart_s is None))

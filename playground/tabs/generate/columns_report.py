@@ -75,7 +75,7 @@ def bar(columns: Columns, predictions: Sequence[Prediction | None] = ()) -> h.No
         aria_pressed=str(columns.in_turn).lower(),
         title="Measures each alone",
     )["One after the other"]
-    sentence = "The fields below are those of the chosen column; the prompt is everybody’s."
+    sentence = "The settings below are the chosen column’s; all have the same prompt."
     return h.div(".columns-bar", role="group", aria_label="Columns")[
         buttons, len(buttons) < len(NAMES) and add, order, h.p(".caption")[sentence]
     ]

@@ -230,6 +230,7 @@ class PlaygroundTab:
             ends=[
                 *(self.tokens, self.origin, self.continue_text, self.copy_text, self.retry),
                 *(self.save_page, self.shown, self.session, self._page.runs_of_visitor),
+                self.walkthrough.panel,
             ],
             ended=self._run_ended,
             state=[self.shown, self._page.runs_of_visitor, self.view, self.session],

@@ -4,7 +4,6 @@ Knows its components and words. Must not know how the engine clears them.
 """
 
 import json
-from collections.abc import Iterable
 
 import gradio as gr
 import htpy as h
@@ -18,7 +17,6 @@ from xla_backend import CacheKey
 MEMORY, ONE, ALL = "memory", "one", "all"
 _WHAT = [
     ("From memory: next calls restore what is on disk (DISK)", MEMORY),
-    ("One shape, from disk too: its next call compiles (MISS)", ONE),
     ("Everything, from disk too: all next calls compile (MISS)", ALL),
 ]
 
@@ -27,17 +25,14 @@ class ClearControls:
     """Builds the controls where it is created.
 
     Attributes:
-        what, shape: what to clear.
-        ask: the button that asks; `confirmation` with `sentence`, `confirm` and `keep` answers.
-        asked: what the sentence is about.
+        what: what to clear of all models.
+        ask: the button that asks; `confirmation` with `sentence`, `confirm` and `cancel` answers.
+        choice: what the sentence is about.
     """
 
     def __init__(self) -> None:
         self.what = gr.Radio(
             _WHAT, value=MEMORY, label="What to clear", elem_id="clear_what", container=True
-        )
-        self.shape = gr.Dropdown(
-            [], label="Which shape", visible=False, elem_id="clear_shape", filterable=False
         )
         self.ask = gr.Button("Clear…", elem_id="clear_shapes", scale=0, min_width=140)
         with gr.Column(visible=False, elem_classes="confirmation") as self.confirmation:
@@ -67,12 +62,6 @@ def confirmation(what: str, shape: str | None, in_memory: int) -> h.Node:
     return h.div(".notice.problem", role="alert")[h.p[strong, text]]
 
 
-def choices(shapes: Iterable[tuple[str, CacheKey]]) -> list[tuple[str, str]]:
-    """The drop-down's choices: label and value of each shape."""
-    unique = sorted(set(shapes))
-    return [(shape_label(model, key), json.dumps([model, key.to_dict()])) for model, key in unique]
-
-
 def shape_label(model: str, key: CacheKey) -> str:
     """A shape in words."""
     model = model_name(model)
@@ -86,6 +75,6 @@ def shape_label(model: str, key: CacheKey) -> str:
 
 
 def parse(value: str) -> tuple[str, CacheKey]:
-    """The model and key that a value of the drop-down stands for."""
+    """The model and key that a row's button stands for."""
     model, sizes = json.loads(value)
     return model, CacheKey(**sizes)

@@ -1,60 +1,18 @@
-"""The grid of shapes: where each one is, the totals, and an order's progress.
+"""Chosen shapes in a sentence, and an order's progress.
 
 Knows how `Shape` and `Progress` values read. Must not know the engine.
 """
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import htpy as h
 
 from playground.tabs.shapes.shapes import OrderProgress, Shape, seconds_to_make
 from playground.ui.charts import part
-from playground.ui.markup import nothing, rendered
-from playground.ui.outcomes import badge
+from playground.ui.markup import rendered
 from playground.ui.quantities import count, elapsed
 from playground.ui.report_parts import meter
-from xla_backend import CacheKey, CacheOutcome
-
-
-@rendered
-def shape_map(shapes: Sequence[Shape], prefetching: Sequence[CacheKey] = ()) -> h.Node:
-    """One table for each number of beams: prompt slots down, new slots across.
-
-    Args:
-        shapes: in the order of their sizes.
-        prefetching: this model's keys that are being compiled, and those that wait.
-    """
-    if not shapes:
-        return nothing("Choose at least one value in each of the three lists.")
-    by_beams = sorted(shapes, key=lambda shape: (shape.size.num_beams, shape.size))
-    tables = [
-        _table(beams, list(group), prefetching)
-        for beams, group in groupby(by_beams, key=lambda shape: shape.size.num_beams)
-    ]
-    return h.div(".shape-maps")[tables]
-
-
-def _table(beams: int, shapes: list[Shape], prefetching: Sequence[CacheKey]) -> h.Element:
-    new_slots = sorted({shape.size.max_new_tokens for shape in shapes})
-    head = [h.th(scope="col")[f"{number} new"] for number in new_slots]
-    rows = [
-        h.tr[h.th(scope="row")[f"{padded} slots"], [h.td[_cell(each, prefetching)] for each in row]]
-        for padded, row in groupby(shapes, key=lambda shape: shape.size.padded_length)
-    ]
-    return h.table(".shape-map")[
-        h.caption[count(beams, "beam")], h.thead[h.tr[h.td, head]], h.tbody[rows]
-    ]
-
-
-def _cell(shape: Shape, prefetching: Sequence[CacheKey]) -> h.Element:
-    if shape.key is None or shape.outcome is None:
-        return h.span(".no-room", title="The model's context has no room for it")["–"]
-    if shape.key in prefetching and shape.outcome is not CacheOutcome.HIT:
-        if shape.key == prefetching[0]:
-            return h.span(".badge.making")["compiling"]
-        return h.span(".badge.in-line")["queued"]
-    return badge(shape.outcome)
+from xla_backend import CacheOutcome
 
 
 @rendered

@@ -21,14 +21,19 @@ from playground.tabs.shapes.shapes import (
     NUM_BEAMS,
     PADDED_LENGTHS,
     Order,
-    Shape,
     survey,
 )
 from playground.ui import components as ui
 from playground.ui.markup import nothing
-from playground.ui.tables import cached_functions_table
-from xla_backend import BackendError, BucketRules, CacheEntry, CacheKey, CacheOutcome
+from playground.ui.tables import functions_table
+from xla_backend import BackendError, BucketRules, CacheOutcome
 
+_REMOVE_SCRIPT = """
+element.addEventListener("click", (event) => {
+  const button = event.target.closest?.("button[data-remove]");
+  if (button) trigger("select", {shape: button.dataset.remove});
+});
+"""
 # Below the fold of most screens. A frame later it is in the page.
 _SHOW_CONFIRMATION = """() => requestAnimationFrame(() => requestAnimationFrame(() =>
   document.getElementById("clear_now")?.scrollIntoView({block: "nearest"})))"""
@@ -46,7 +51,8 @@ class ShapesTab:
                 "For everybody who uses this page: what each function’s first call cost, and what "
                 "a call costs since.",
             )
-            self.entries = ui.html("", "entries")  # filled in sight
+            # filled in sight
+            self.entries = ui.html("", "entries", js_on_load=_REMOVE_SCRIPT)
         self.entries_sent = gr.State(None)
         page.in_sight["shapes"].click(
             self._refresh_entries,
@@ -64,21 +70,20 @@ class ShapesTab:
         with gr.Row(elem_classes="columns two"):
             with gr.Column(elem_classes="card"):
                 self._build_choice()
-            with gr.Column(elem_classes="stack"):
-                with gr.Column(elem_classes="card"):
-                    self._build_map()
-                with gr.Column(elem_classes="card"):
-                    ui.heading(
-                        "Clear",
-                        "Shows a first call again. It affects everybody who uses this page.",
-                    )
-                    self.clear = ClearControls()
+            with gr.Column(elem_classes="card"):
+                ui.heading(
+                    "Clear",
+                    "Shows a first call again. It affects everybody who uses this page.",
+                )
+                self.clear = ClearControls()
         self._connect_choice()
         self._connect_clearing()
 
     def _refresh_entries(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
-        table = cached_functions_table(self._backend.cached_functions(), self._backend.past())
+        backend = self._backend
+        entries, making = backend.cached_functions(), backend.prefetching()
+        table = functions_table(entries, backend.past(), making, removable=self._page.admin)
         new = hash(table)
         return (gr.skip() if new == sent else table), new
 
@@ -110,37 +115,22 @@ class ShapesTab:
             self.make = gr.Button("Compile", variant="primary", elem_id="make_ready")
             self.cancel = gr.Button("Cancel", interactive=False, elem_id="cancel_making")
         self.progress = ui.html("", "making")
-        self.notice = ui.html("", "shapes_notice")
-
-    def _build_map(self) -> None:
-        ui.heading(
-            "Where they are now",
-            "The outcome of a request of exactly this shape: HIT is in memory, DISK can be "
-            "restored, MISS must be compiled.",
-        )
-        self.map = ui.html("", "shape_map")
         self.sent = gr.State(None)
+        self.notice = ui.html("", "shapes_notice")
 
     @property
     def _choice(self) -> list[ui.Field]:
         return [self.model, self.padded_lengths, self.num_beams, self.max_new_tokens]
 
     def _connect_choice(self) -> None:
-        shown = [
-            self.summary,
-            self.map,
-            self.progress,
-            self.cancel,
-            self.clear.shape,
-            self.sent,
-        ]
+        shown = [self.summary, self.progress, self.cancel, self.sent]
         gr.on(
             [
                 self._page.in_sight["shapes"].click,
                 *(component.change for component in self._choice),
             ],
             self._refresh,
-            [self.clear.shape, self.sent, *self._choice],
+            [self.sent, *self._choice],
             shown,
             **ui.LATEST,
         )
@@ -152,35 +142,24 @@ class ShapesTab:
         ).then(self._make, self._choice, self.notice, **ui.FOLLOWING)
         self.cancel.click(self._cancel, None, self.notice, **ui.QUIET)
 
-    def _refresh(
-        self, clear_shape: str | None, sent: int | None, model: str, *sizes: list[int]
-    ) -> ui.Updates:
+    def _refresh(self, sent: int | None, model: str, *sizes: list[int]) -> ui.Updates:
         """Everything that depends on the engine, sent only if something changed."""
-        entries = self._backend.cached_functions()
         prefetching = self._backend.prefetching()
         progress = self._order.progress()
-        choice = (model, *map(tuple, sizes))
-        state = self._backend.status.state == "starting"
-        new = hash(
-            (tuple(entries), tuple(prefetching), progress, choice, state, self._page.times_cleared)
-        )
-        if new == sent:
-            return {self.sent: sent}
         try:
             self._page.check_model(model)
             shapes = survey(self._backend, model, *sizes)
         except BackendError as error:
-            shapes = []
-            summary, grid = "", str(nothing(str(error)))
+            summary = str(nothing(str(error)))
         else:
-            making = [key for name, key in prefetching if name == model]
-            summary, grid = report.summary_line(shapes), report.shape_map(shapes, making)
+            summary = report.summary_line(shapes)
+        new = hash((summary, tuple(prefetching), progress))
+        if new == sent:
+            return {self.sent: sent}
         return {
             self.summary: summary,
-            self.map: grid,
             self.progress: report.progress_line(progress),
             self.cancel: gr.update(interactive=bool(prefetching)),
-            self.clear.shape: _clearable(entries, model, shapes, clear_shape),
             self.sent: new,
         }
 
@@ -204,32 +183,16 @@ class ShapesTab:
 
     def _connect_clearing(self) -> None:
         controls = self.clear
-        controls.what.change(
-            lambda what: gr.update(visible=what == clear_controls.ONE),
-            controls.what,
-            controls.shape,
-            **ui.EACH_TIME,
-        )
+        question = [controls.sentence, controls.choice, controls.confirmation, controls.notice]
         # The sentence and the action arrive together, so nobody confirms anything else.
-        gr.on(
-            [controls.what.change, controls.shape.change],
-            self._describe,
-            [controls.what, controls.shape],
-            [controls.sentence, controls.choice, controls.confirm],
-            **ui.LATEST,
+        controls.what.change(
+            lambda: gr.update(visible=False), None, controls.confirmation, **ui.EACH_TIME
         )
-        controls.ask.click(
-            self._ask,
-            [controls.what, controls.shape],
-            [
-                controls.sentence,
-                controls.choice,
-                controls.confirm,
-                controls.confirmation,
-                controls.notice,
-            ],
-            **ui.QUIET,
-        ).then(None, None, None, js=_SHOW_CONFIRMATION, **ui.QUIET)
+        for event in (
+            controls.ask.click(self._ask, controls.what, question, **ui.QUIET),
+            self.entries.select(self._ask_one, None, question, **ui.QUIET),
+        ):
+            event.then(None, None, None, js=_SHOW_CONFIRMATION, **ui.QUIET)
         controls.cancel.click(
             lambda: gr.update(visible=False), None, controls.confirmation, **ui.QUIET
         )
@@ -248,16 +211,14 @@ class ShapesTab:
             **ui.FOLLOWING,
         )
 
-    def _describe(self, what: str, shape: str | None) -> tuple[str, Any, Any]:
-        """The sentence, what "Clear now" does then, and whether it can be pressed."""
-        if what == clear_controls.ONE and not shape:
-            return (ui.notice("There is nothing to clear."), None, gr.update(interactive=False))
+    def _ask(self, what: str, shape: str | None = None) -> tuple[Any, ...]:
+        """The sentence, what "Clear now" does then, and the question with an empty notice."""
         in_memory = len(self._backend.cached_functions())
         sentence = clear_controls.confirmation(what, shape, in_memory)
-        return sentence, [what, shape], gr.update(interactive=True)
+        return sentence, [what, shape], gr.update(visible=True), ""
 
-    def _ask(self, what: str, shape: str | None) -> tuple[Any, ...]:
-        return *self._describe(what, shape), gr.update(visible=True), ""
+    def _ask_one(self, event: gr.EventData) -> tuple[Any, ...]:
+        return self._ask(clear_controls.ONE, str(event._data["shape"]))
 
     async def _clear(self, choice: list[Any] | None) -> tuple[str, str]:
         """Waits for its turn, so that no visitor's run is cut off."""
@@ -285,20 +246,3 @@ class ShapesTab:
 
 def _sizes(sizes: tuple[int, ...], chosen: list[int], **options: Any) -> gr.CheckboxGroup:
     return gr.CheckboxGroup([(str(size), size) for size in sizes], value=chosen, **options)
-
-
-def _clearable(
-    entries: list[CacheEntry], model: str, shapes: list[Shape], chosen: str | None
-) -> Any:
-    """The drop-down with what is in memory and, of the grid, on disk."""
-    known = [
-        (entry.model, entry.key)
-        for entry in entries
-        if isinstance(entry.key, CacheKey) and entry.batch_size == 1
-    ]
-    known += [(model, s.key) for s in shapes if s.key and s.outcome is CacheOutcome.DISK]
-    choices = clear_controls.choices(known)
-    values = [value for _, value in choices]
-    if chosen in values:  # and stays chosen, unless the visitor changed it meanwhile
-        return gr.update(choices=choices)
-    return gr.update(choices=choices, value=values[0] if values else None)

@@ -335,6 +335,7 @@ def test_tokens_and_server_as_llama_cpp_has_them(page: ApiPage, client: openai.O
         ("Once", "Once"),
         ([5, 6], TokenIds((5, 6))),
         ([5, "Once", 6], TokenIds((5, 0, 1, 2, 6))),
+        ({"prompt_string": "Once"}, "Once"),
     ],
 )
 def test_llama_cpp_s_own_completions(page: ApiPage, prompt: Any, asked: Any) -> None:
@@ -344,7 +345,8 @@ def test_llama_cpp_s_own_completions(page: ApiPage, prompt: Any, asked: Any) -> 
     assert page.backend.asked[-1][2].max_new_tokens == 5
     assert (whole["content"], whole["tokens"]) == (" there was a", [0, 1, 2])
     assert (whole["stop"], whole["stop_type"], whole["tokens_predicted"]) == (True, "limit", 3)
-    assert [len(each["top_logprobs"]) for each in whole["completion_probabilities"]] == [2] * 3
+    named = [[top["id"] for top in of["top_logprobs"]] for of in whole["completion_probabilities"]]
+    assert [len(ids) for ids in named] == [2] * 3
     assert whole["timings"]["predicted_n"] == 3
 
     text = httpx.post(f"{page.url}/completion", json=body | {"stream": True}).text
@@ -354,6 +356,17 @@ def test_llama_cpp_s_own_completions(page: ApiPage, prompt: Any, asked: Any) -> 
     assert {name: last[name] for name in ("stop", "stop_type", "tokens_predicted")} == {
         name: whole[name] for name in ("stop", "stop_type", "tokens_predicted")
     }
+
+
+def test_several_of_llama_cpp_s_prompts_and_none(page: ApiPage) -> None:
+    prompts = ["Once", [5, 6], [5, "Once"], {"prompt_string": "Once"}]
+    answers = httpx.post(f"{page.url}/completion", json={"prompt": prompts}).json()
+    assert [(each["index"], each["content"]) for each in answers] == [
+        (place, " there was a") for place in range(4)
+    ]
+    for wrong in ([], {}, [None], 5.5, [5, None], {"prompt_string": "a", "multimodal_data": ["b"]}):
+        answer = httpx.post(f"{page.url}/completion", json={"prompt": wrong})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt"), wrong
 
 
 def test_a_hole_is_filled_in(page: ApiPage) -> None:

@@ -45,6 +45,7 @@ from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import Mode, TextRequest
 from xla_backend.process import memory, supervisor
 from xla_backend.process.engine_process import EngineProcess
+from xla_backend.process.memory_bound import MemoryBound
 from xla_backend.process.messages import Request, Settings
 from xla_backend.rows import scheduler as row_scheduler
 
@@ -209,6 +210,19 @@ def test_memory_that_runs_out_is_told_and_no_other_request_is_taken_up(parent: P
     parent.channel.send(("drain", None))
     assert parent.told("drained", "result")[0] == "drained"
     assert parent.steps.done.count("prefill m") == 2
+
+
+def test_freed_memory_goes_back_before_a_successor_starts(
+    parent: ParentSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = [10**12]
+    monkeypatch.setattr(memory, "resident", lambda *_: held[0])
+    monkeypatch.setattr(memory, "give_back", lambda: held.__setitem__(0, 10**9))
+    monkeypatch.setattr(parent.engine, "_bound", MemoryBound(3 * 10**9, at_start=10**9))
+    parent.ask(1)
+    parent.ask(2)
+    told = [parent.told("result", "soft_limit", "hard_limit")[:2] for _ in range(2)]
+    assert told == [("result", 1), ("result", 2)]
 
 
 @pytest.fixture

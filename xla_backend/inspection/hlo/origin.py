@@ -27,7 +27,7 @@ _OF_WEIGHTS = (
 )
 _OF_FUNCTIONS = (
     (CACHE, {"write_kv_cache"}),
-    (ATTENTION, {"attend_all", "attend_step", "attend_causally", "attend_cross", "attention"}),
+    (ATTENTION, {"attend", "attend_all", "attend_step", "attend_causally", "attend_cross"}),
     (NORM, {"_mean"}),
     (HEAD, {"_logits"}),
     (EMBEDDING, {"_embed", "embed"}),

@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from xla_backend.interface.prompt import Prompt, TokenIds
-from xla_backend.interface.results import GenerationResult, Token
+from xla_backend.interface.results import GenerationResult, Token, TopLogprob
 from xla_backend.openai_api.answers import (
     chat_logprobs,
     finish_reason,
@@ -21,6 +21,7 @@ from xla_backend.openai_api.answers import (
     timings,
     written,
 )
+from xla_backend.openai_api.errors import NotSupported
 from xla_backend.openai_api.requests import MAX_TOP_LOGPROBS, GenerationRequest, bound
 from xla_backend.openai_api.writers import Facts, Writer
 
@@ -29,13 +30,17 @@ if TYPE_CHECKING:
 
 
 class OwnCompletionRequest(GenerationRequest):
-    """A text to continue; or token ids, also between texts."""
+    """A text to continue; or token ids, also between texts; or several of these."""
 
-    prompt: str | list[int | str] = Field(description="a text, or token ids and texts")
+    prompt: str | dict[str, Any] | list[Any] = Field(
+        description="a text, token ids and texts, an object with prompt_string, or a list of these"
+    )
     n_probs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
         None, description="how many of the most likely tokens at each position"
     )
     return_tokens: bool | None = Field(None, description="with the ids of the tokens")
+
+    _prompts: list[Prompt] = PrivateAttr(default_factory=list)
 
     @property
     def logprobs(self) -> int | None:
@@ -44,20 +49,21 @@ class OwnCompletionRequest(GenerationRequest):
 
     @property
     def needs_tokenizer(self) -> bool:
-        return super().needs_tokenizer or any(isinstance(each, str) for each in self.prompt)
+        return super().needs_tokenizer or not isinstance(self.prompt, str)
 
     def resolve(self, tokenizer: Tokenizer) -> None:
         super().resolve(tokenizer)
-        if isinstance(self.prompt, list):
-            ids: list[int] = []
-            for each in self.prompt:
-                ids += tokenizer.encode(each, special=not ids) if isinstance(each, str) else [each]
-            self.prompt = list(ids)
+        self._prompts = [_read(each, tokenizer) for each in self._listed()]
+
+    def _listed(self) -> list[Any]:
+        """The prompts: a list is one of them where it has token ids, else several."""
+        prompt = self.prompt
+        if isinstance(prompt, list) and not any(isinstance(each, int) for each in prompt):
+            return prompt or [None]
+        return [prompt]
 
     def prompts(self) -> list[Prompt]:
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        return [TokenIds(tuple(id for id in self.prompt if isinstance(id, int)))]
+        return [self.prompt] if isinstance(self.prompt, str) else self._prompts
 
     def requested_tokens(self) -> int | None:
         return bound(self.max_tokens)
@@ -75,12 +81,12 @@ class InfillRequest(OwnCompletionRequest):
         return True
 
     def resolve(self, tokenizer: Tokenizer) -> None:
-        super().resolve(tokenizer)
         beginning = self.prompt
         ids = (
             tokenizer.encode(beginning, special=False) if isinstance(beginning, str) else beginning
         )
         self.prompt = [*tokenizer.fill_in(self.input_prefix, self.input_suffix), *ids]
+        super().resolve(tokenizer)
 
 
 class OwnCompletionWriter(Writer):
@@ -147,5 +153,37 @@ class OwnCompletionWriter(Writer):
         described = chat_logprobs(tokens, self._body.n_probs, self._tokenizer).model_dump()[
             "content"
         ]
-        named = [{"id": token.id, **each} for token, each in zip(tokens, described, strict=True)]
+        named = [
+            {"id": token.id, **each, "top_logprobs": _named(token.top_logprobs, each)}
+            for token, each in zip(tokens, described, strict=True)
+        ]
         return {"tokens": ids, "completion_probabilities": named}
+
+
+def _read(prompt: Any, tokenizer: Tokenizer) -> Prompt:
+    """A prompt in one of its forms.
+
+    Raises:
+        NotSupported: it is none.
+    """
+    if isinstance(prompt, dict) and not prompt.get("multimodal_data"):
+        prompt = prompt.get("prompt_string")
+    if isinstance(prompt, str):
+        return prompt
+    ids: list[int] = []
+    for each in prompt if isinstance(prompt, list) else [prompt]:
+        if isinstance(each, str):
+            ids += tokenizer.encode(each, special=not ids)
+        elif type(each) is int:
+            ids.append(each)
+        else:
+            sentence = "prompt must be a text, a list of token ids and texts, or a list of those."
+            raise NotSupported("prompt", sentence)
+    return TokenIds(tuple(ids))
+
+
+def _named(tokens: Sequence[TopLogprob], token: dict[str, Any]) -> list[dict[str, Any]]:
+    """The most likely tokens in a token's place, with their ids."""
+    return [
+        {"id": top.id, **each} for top, each in zip(tokens, token["top_logprobs"], strict=False)
+    ]

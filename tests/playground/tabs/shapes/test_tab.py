@@ -51,7 +51,7 @@ def test_what_is_asked_for_is_made_one_by_one(visitor: Visitor, engine: FakeBack
     visitor.press("make_ready")
     assert engine.prefetching() == [(MODEL, SMALL), (MODEL, LARGE)]
     assert looks(visitor, "making") == "0 of 2 shapes ready"
-    assert "16 slots compiling 32 slots queued" in looks(visitor, "shape_map")
+    assert "16 2 16 compiling – – – gpt2-stories 32 2 16 queued" in looks(visitor, "entries")
     engine.make_ready(MODEL, SMALL)
     assert looks(visitor, "making") == "1 of 2 shapes ready"
     engine.make_ready(MODEL, LARGE)
@@ -79,9 +79,13 @@ def test_what_is_cleared_is_said_and_confirmed(
         engine.make_ready(MODEL, key)
         engine.on_disk.add((MODEL, key))
     looks(visitor, "shapes_summary")
-    visitor.put("clear_what", what)
-    visitor.put("clear_shape", json.dumps([MODEL, SMALL.to_dict()]))
-    visitor.press("clear_shapes")
+    if what == ONE:
+        value = json.dumps([MODEL, SMALL.to_dict()])
+        assert "Remove" in looks(visitor, "entries")
+        visitor.select("entries", {"shape": value})
+    else:
+        visitor.put("clear_what", what)
+        visitor.press("clear_shapes")
     said = visitor.reads("clear_sentence")
     assert "everybody who uses this page" in said
     assert "2 functions are removed from memory." in said
