@@ -25,13 +25,16 @@ MEASURES = (
     "grammar",
     "numbers",
     "same_text",
+    "tasks",
+    "tools",
     "crowd",
     "page",
     "load",
     "maskbench",
+    "schema_answers",
     "gpu",
 )
-NEED_MORE = ("maskbench", "gpu")
+NEED_MORE = ("maskbench", "schema_answers", "tasks", "tools", "gpu")
 """Measures that run only if they are named: they need files, or a GPU."""
 
 

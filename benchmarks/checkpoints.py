@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -477,8 +478,9 @@ def _packaged(made: Path) -> dict[str, np.ndarray]:
     (made / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
     names = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
     (made / "tokenizer_config.json").write_text(json.dumps(names), encoding="utf-8")
+    # No link: it would outlive the environment that has the file.
     (made / "gguf" / "Q4_1.gguf").unlink(missing_ok=True)
-    (made / "gguf" / "Q4_1.gguf").symlink_to(files.folder)
+    shutil.copyfile(files.folder, made / "gguf" / "Q4_1.gguf")
     for kind in GGUF_TYPES:
         _requantize(files.folder, made / "gguf" / f"{kind}.gguf", GGMLQuantizationType[kind])
     return {name: np.ascontiguousarray(x) for name, x in read_weights(files.folder).items()}

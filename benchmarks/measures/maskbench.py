@@ -35,6 +35,10 @@ from xla_backend.grammar.step_by_step import StepByStep
 OPTIONS = {"data": "", "files": 300, "seed": 1, "limit": 20, "alone": 1, "tables": 0}
 SIZE, END = 49_152, 2
 """V of the packaged model, and its token that ends a text."""
+PUBLISHED = (
+    "Published by MaskBench's authors, of 11,306 files: llguidance 0.7 passes 8,909, XGrammar "
+    "8,122, Outlines 7,050, llama.cpp 6,505."
+)
 Followed = Automaton | StepByStep
 
 
@@ -79,6 +83,7 @@ def measure(options: Namespace) -> Iterator[Row | str]:
     reader = _Reader()
     StepByStep.of('start: "a"', reader.vocabulary)  # reads the vocabulary
     signal.signal(signal.SIGALRM, _stop)
+    yield PUBLISHED
     for name in ["here", *(["llguidance alone"] if options.alone else [])]:
         yield from _run(name, files, reader, options)
 

@@ -6,6 +6,7 @@ No measure is run here: each needs minutes, a quiet machine, or programs that te
 import argparse
 import importlib
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -18,7 +19,7 @@ from benchmarks.client import Answer, ask_all
 from benchmarks.contenders.memory_reader import float32_bytes
 from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender, ContenderFailed
 from benchmarks.harness import MeasureFailed
-from benchmarks.measures import crowd, load, numbers, peers, weights
+from benchmarks.measures import crowd, load, numbers, peers, tools, weights
 from tests.gguf_files import finish
 from xla_backend.interface.results import TopLogprob
 
@@ -172,6 +173,24 @@ def test_a_token_reads_the_experts_that_it_chose_and_one_line_of_embeddings() ->
 def test_other_tokens_are_told(contender: Contender, tokens: list[int], said: str) -> None:
     over = peers.Times([1.0], [1.0], [1, 2, 3])
     assert peers.remark(contender, tokens, 3, over) == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "are_right"),
+    [
+        ({"base": 10, "town": "New York, NY"}, True),
+        ({"base": 10, "town": "new york ny", "unit": "cm"}, True),
+        ({"base": 11, "town": "New York, NY"}, False),
+        ({"town": "New York, NY"}, False),
+        ({"base": 10, "town": "New York, NY", "height": 5}, False),
+        ({"base": 10, "town": "New York, NY", "unit": "m"}, False),
+    ],
+)
+def test_arguments_of_calls_are_those_that_bfcl_allows(
+    arguments: dict[str, Any], are_right: bool
+) -> None:
+    allowed = {"base": [10], "town": ["New York NY"], "unit": ["cm", ""]}
+    assert tools.are_right(arguments, allowed) is are_right
 
 
 def test_what_a_crowd_sees() -> None:

@@ -3,8 +3,10 @@
 Knows how `ModelInfo` and runs of the past read. Must not know the engine or components.
 """
 
+import json
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 
 import htpy as h
 
@@ -22,6 +24,8 @@ from xla_backend.interface.results import KeyHistory, Past
 
 _HEADINGS = ("Model", "Architecture", "Download", "License", "Context", "Weights", "Last run here")
 _DASH = "–"
+_PROOF = Path(__file__).with_name("proof.json")
+"""Rows of `benchmarks numbers`, which `make proof` writes."""
 
 
 @rendered
@@ -85,6 +89,7 @@ def _weights(
     if model.weights_bytes is None:
         return {"Weights": _DASH}
     notes = [f"rounded to {model.rounded_bits} bits"] if model.rounded_bits else []
+    notes += filter(None, [_measured(model)])
     rows = [row for each in history.values() for row in each.rows if row.new_tokens > 1]
     if rows and limits is not None:
         token_s = statistics.median(row.decode_s / (row.new_tokens - 1) for row in rows)
@@ -100,6 +105,20 @@ def _weights(
             formats and h.details[h.summary["Format by matrix"], h.ul[formats]],
         ]
     }
+
+
+def _measured(model: ModelInfo) -> str:
+    """What `make proof` found of its format; empty where it did not measure that."""
+    form = model.formats.partition(",")[0]
+    program = f"this engine, {form}" + (" with int8" if model.activations == "int8" else "")
+    for row in [] if model.weights != "auto" else json.loads(_PROOF.read_text(encoding="utf-8")):
+        if (row["model"], row["program"]) == (model.name, program):
+            return (
+                f"{form} beside PyTorch in float32: divergence {row['divergence, mean']} nats, the "
+                f"same most likely token in {row['same token']}, {row['greedy, equal']} greedy "
+                "texts equal (docs/proof.md)"
+            )
+    return ""
 
 
 def _last_run(past: dict[CacheKey, KeyHistory]) -> dict[str, h.Node]:

@@ -66,6 +66,7 @@ def test_a_prompt_is_tokenized_once(vocabulary: Vocabulary, letters: Letters) ->
     ("fields", "what"),
     [
         ({"mode": "rows", "exact_key": True}, "mode rows needs .* no exact_key"),
+        ({"mode": "padded", "with_prompt_logprobs": True}, "cannot give the log-probabilities"),
         ({"mode": "rows", "options": OPTIONS.replace(num_beams=2)}, "mode rows needs .* one beam"),
         ({"mode": "padded", "options": OPTIONS.replace(grammar=Grammar.choice(["a"]))}, "grammar"),
         ({"mode": "padded", "questions": (Question("is it", "yes_no"),)}, "answer questions"),

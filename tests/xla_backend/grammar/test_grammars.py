@@ -242,6 +242,20 @@ def test_what_is_valid_can_be_written_and_what_is_written_is_valid(case: str, ki
     check_same(first, tables, kind, case)
 
 
+def test_members_of_all_parts_come_in_one_order() -> None:
+    """A part that names some of the properties does not move these to the front."""
+    parts = [{"properties": {"b": {"const": 1}}}, {"properties": {"x": {}, "b": {"const": 2}}}]
+    of = {
+        "oneOf": parts,
+        "properties": dict.fromkeys("abc", WHOLE),
+        "allOf": [{"properties": {"d": {}}}],
+    }
+    first, tables = followed(Grammar.json_schema(of), KINDS[0])
+    for document in ({"a": 1, "b": 1, "c": 1, "d": 1}, {"x": 0, "a": 1, "b": 2, "c": 3}):
+        for made in (first, tables):
+            assert refused_at(made.for_row(), KINDS[0], json.dumps(document)) is None
+
+
 def check_same(first: StepByStep, tables: Automaton, kind: str, case: str) -> None:
     """Step by step the same tokens may come as by the tables, after each."""
     dice, state = random.Random(case), automaton.START

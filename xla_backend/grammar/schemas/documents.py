@@ -157,7 +157,7 @@ class DocumentRules:
         # Also those of which it says nothing but that some other one is there.
         speak = [*members, *(each.beside for each in case.of(SomeMember) if each.beside)]
         speak.sort(key=lambda each: not each.is_order)
-        named = dict.fromkeys(name for each in speak for name in each.properties) | required
+        named = dict.fromkeys(_in_one_order([[*each.properties] for each in speak])) | required
         on_names = tuple(each.goal for each in case.of(Names))
         some = case.of(SomeMember)
         fewest, most = merged_count(case.of(Size))
@@ -493,6 +493,22 @@ class _Member:
     def can_be(self, pending: frozenset[int]) -> list[frozenset[int]]:
         """Which sets of pending ones it may be."""
         return [which for which in self.witness if which <= pending]
+
+
+def _in_one_order(lists: Iterable[list[str]]) -> list[str]:
+    """The names of all lists, those of a list in its order as far as the lists before allow: a new
+    name stands before the known one that follows it, or at the end."""
+    merged: list[str] = []
+    for names in lists:
+        known, new = set(merged), list[str]()
+        for name in names:
+            if name in known:
+                at = merged.index(name)
+                merged[at:at], new = new, []
+            else:
+                new.append(name)
+        merged += new
+    return merged
 
 
 def _subsets(of: Iterable[int]) -> list[frozenset[int]]:

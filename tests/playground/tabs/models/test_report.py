@@ -1,9 +1,13 @@
 """What the Models tab says of models and of an addition."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from playground.tabs.models import report
 from playground.tabs.models.adding import AddingProgress
 from playground.tabs.models.report import candidate_sheet, models_sheet, progress_line
 from tests.playground.reader import words
@@ -55,6 +59,29 @@ def test_the_list_says_what_each_takes_and_invents_no_times() -> None:
         f"{HEADINGS} someone/thing in the file, which must be downloaded first 1.5 GB "
         "&lt;b&gt;mit –"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_measured"),
+    [
+        ({}, True),
+        ({"activations": "int8"}, False),
+        ({"weights": "int8"}, False),
+        ({"formats": "Q8_0"}, False),
+        ({"name": "other"}, False),
+    ],
+)
+def test_a_format_that_was_measured_has_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], is_measured: bool
+) -> None:
+    row = {"model": HUB.name, "program": "this engine, Q4_1", "divergence, mean": "3e-07"}
+    saved = tmp_path / "proof.json"
+    saved.write_text(json.dumps([row | {"same token": "99.98%", "greedy, equal": "40 of 40"}]))
+    monkeypatch.setattr(report, "_PROOF", saved)
+    model = replace(HUB, **{"weights_bytes": 1, "formats": "Q4_1, Q8_0", **changes})
+    told = "Q4_1 beside PyTorch in float32: divergence 3e-07 nats, the same most likely token in "
+    told += "99.98%, 40 of 40 greedy texts equal (docs/proof.md)"
+    assert (told in words(models_sheet([model], {}))) is is_measured
 
 
 @pytest.mark.parametrize(
