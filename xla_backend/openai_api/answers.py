@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
+from xla_backend.answers.decoder import IncrementalDecoder
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.results import (
     GenerationResult,
     GrammarWay,
