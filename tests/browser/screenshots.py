@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
-    """The first screen, then a first call, a later one in the dark and on a phone, shapes in the making,
+    """The first screen, a first call, a later one in the dark and on a phone, shapes in the making,
     ways compared."""
     wide = Visit(browser, url, 1280, 1010, color_scheme="light")
     _wait_until_idle(wide)
