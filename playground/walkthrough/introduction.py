@@ -73,5 +73,5 @@ def introduction() -> h.Node:
 
 @rendered
 def meanings() -> h.Node:
-    """Outcomes, phases, padding, and how the time is measured."""
-    return h.h2["What the numbers mean"], _MEANINGS
+    """Outcomes, phases, padding, and how the time is measured; folded until somebody asks."""
+    return h.details[h.summary[h.h2["What the numbers mean"]], _MEANINGS]

@@ -105,7 +105,7 @@ def _speech(engine: Backend, model: str) -> object:
 
 def _decisions(engine: Backend, model: str) -> object:
     decided = engine.decide(model, "A text.", QUESTION)
-    return pytest.approx(decided.decisions[0].logprobs, abs=1e-4)
+    return decided.decisions[0].logprobs
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_other_requests_are_answered_as_by_own_kernels(
     tmp_path: Path,
 ) -> None:
     folder = str(make(tmp_path / "model", seed=5))
-    assert ask(engine, folder) == ask(own_engine, folder)
+    assert ask(engine, folder) == pytest.approx(ask(own_engine, folder), abs=1e-3)
