@@ -193,6 +193,7 @@ def start_engine(
         kv_memory=flags.kv_memory or DEFAULT_KV_MEMORY,
         prefix_store=flags.prefix_store or DEFAULT_PREFIX_STORE,
         on_request=Watchers(watchers) if watchers else None,
+        limits=flags.limits.queue,
     )
 
 

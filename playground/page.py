@@ -21,14 +21,14 @@ from playground import places
 from playground.api.endpoints import add_endpoints
 from playground.api.openai_host import OpenAiHost
 from playground.context.limits import Limits
-from playground.context.page_context import ENGINE_QUEUE, PageContext
-from playground.context.waiting_line import WaitingLine
+from playground.context.page_context import PageContext
 from playground.record.session import session_page
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
 from playground.server.health import health
 from playground.server.known_hosts import KnownHosts
 from playground.server.metrics import Metrics
+from playground.server.page_queue import PageQueue
 from playground.tabs.inside.texts_route import texts_route
 from playground.ui import header
 from playground.ui.components import LATEST, QUIET, Updates, html
@@ -79,7 +79,7 @@ def create_app(
     with Page(
         title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=DELETE_FILES_S
     ) as app:
-        line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
+        PageQueue.of(app, behind_proxy)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
                 html(header.skip_link(), "skip", scale=0, min_width=0)
@@ -96,7 +96,6 @@ def create_app(
                     address: gr.Button(visible="hidden", elem_id=f"{address}_is_new")
                     for address in places.modes(admin)
                 },
-                line=line,
                 # Both keys are set: with random ones, a restart would lose every visitor's runs.
                 # The secret is in the browser anyway, so it protects nothing.
                 runs_of_visitor=gr.BrowserState(
@@ -240,7 +239,7 @@ def launch_options(
         hosts: names of this server beside local ones, see `KnownHosts`.
     """
     context = page.context
-    host = OpenAiHost(context, partial(health, context.backend, context.line))
+    host = OpenAiHost(context, partial(health, context.backend), behind_proxy)
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # Gradio sets the title by a script, which sometimes fails.
     scripts.insert(0, places.script(context.admin))
@@ -264,7 +263,7 @@ def launch_options(
                 changes_route(context),
                 texts_route(context),
                 Mount(PATH, create_api(host)),
-                *([metrics.route(context.backend, context.line, host.models)] if metrics else []),
+                *([metrics.route(context.backend, host.models)] if metrics else []),
             ],
         },
         "enable_monitoring": False,

@@ -39,6 +39,7 @@ from xla_backend.checkpoints.audio import read
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.interface.function_comparison import FunctionRequest
+from xla_backend.interface.prompt import TokenIds
 from xla_backend.openai_api.errors import describe_fields, error_body
 from xla_backend.openai_api.protocols.messages import MessagesRequest
 from xla_backend.openai_api.protocols.responses import ResponseRequest
@@ -207,6 +208,8 @@ def test_a_prompt_of_too_many_bytes_is_refused_before_it_is_counted(prompt: Any)
     except InvalidRequest as error:
         assert is_a_sentence(error)
         assert len(prompt.encode("utf-8", "surrogatepass")) > 50
+    with pytest.raises(InvalidRequest, match="51 bytes"):  # a token has one at least
+        limits.check_prompt(TokenIds((0,) * 51))
 
 
 @given(TEXTS)

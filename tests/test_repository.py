@@ -49,6 +49,7 @@ ROOMS = {
         "child_process",
         "grammar",
         "checkpoints",
+        "answers",
         "model prediction",
         "rows",
         "engine",

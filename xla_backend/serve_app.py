@@ -9,9 +9,12 @@ requirements-ray.txt.
 from ray import serve
 from ray.serve import Application
 
-from xla_backend.serving.ingress import AT_ONCE, Ingress
+from xla_backend.serving.ingress import Ingress
 from xla_backend.serving.replica import Replica
 from xla_backend.serving.settings import ServeSettings
+
+AT_ONCE = 200
+"""Requests of one ingress at once."""
 
 
 def app(settings: ServeSettings) -> Application:

@@ -6,11 +6,12 @@ Knows their names, types and documentation. Must not know the page's components.
 
 # No postponed annotations here: Gradio reads an answer's type from the signature.
 
+import asyncio
 import dataclasses
 import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, get_type_hints
 
 import gradio as gr
@@ -20,6 +21,7 @@ from playground.context.page_context import PageContext
 from playground.context.runs import UNEXPECTED, page_mode
 from xla_backend import BackendError, GenerationOptions, InvalidRequest, Prompt, question
 from xla_backend.interface.options import OPTIONS, WINDOW_TOKENS
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 
 _MEANINGS = {
     "prompt": "The text to continue; for T5 models, the text to answer, including the task.",
@@ -61,7 +63,7 @@ def add_endpoints(page: "PageContext") -> None:
         page.check_request(model, prompt, options)
         return model, prompt, options, exact_key
 
-    def generate(*values: Any) -> dict[str, Any]:
+    async def generate(*values: Any) -> dict[str, Any]:
         """Continue or answer a prompt, and report the cache outcome and the times.
 
         Returns:
@@ -69,13 +71,12 @@ def add_endpoints(page: "PageContext") -> None:
             timing, ttft_s and tpot_s (seconds).
         """
         model, prompt, options, exact_key = request_from(*values)
-        waited_s = page.line.waited_s()
-        result = backend.generate(
-            model, prompt, options, mode=page_mode(options), exact_key=exact_key
-        )
-        return result.after_waiting(waited_s).to_json()
+        mode = page_mode(options)
+        request = TextRequest(model, prompt, options, mode, exact_key, in_chunks=False)
+        stream = await asyncio.to_thread(backend.submit, request)
+        return (await stream.whole()).to_json()
 
-    def predict(*values: Any) -> dict[str, Any]:
+    async def predict(*values: Any) -> dict[str, Any]:
         """Predict the cache outcome of a request: hit, disk, reused or miss.
 
         Nothing is run.
@@ -84,11 +85,11 @@ def add_endpoints(page: "PageContext") -> None:
             An object with cache, key, requested_key, prompt_tokens and expected_s (seconds, or null
             if nothing comparable was measured yet).
         """
-        model, prompt, options, exact_key = request_from(*values)
+        model, prompt, options, exact_key = await asyncio.to_thread(request_from, *values)
         mode = page_mode(options)
         return backend.predict(model, prompt, options, mode=mode, exact_key=exact_key).to_json()
 
-    def models() -> list[dict[str, Any]]:
+    async def models() -> list[dict[str, Any]]:
         """List the models that requests can name, for text and for speech.
 
         Returns:
@@ -96,21 +97,21 @@ def add_endpoints(page: "PageContext") -> None:
         """
         return [dataclasses.asdict(info) for info in [*page.models(), *page.speech_models()]]
 
-    for function, queue in ((generate, page.shared), (predict, {"queue": False})):
+    for function, is_queued in ((generate, True), (predict, False)):
         endpoint = published(taking_requests(function, default_model))
-        gr.api(endpoint, api_name=function.__name__, **queue)
+        gr.api(endpoint, api_name=function.__name__, queue=is_queued)
     gr.api(published(models), api_name="models", queue=False)
     if speech_models := page.speech_models():
         _add_transcribe(page, speech_models[0].name)
 
 
-def published(function: Callable[..., Any]) -> Callable[..., Any]:
+def published(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
     """The function as an endpoint, whose errors are one sentence."""
 
     @functools.wraps(function)
-    def endpoint(*values: Any) -> Any:
+    async def endpoint(*values: Any) -> Any:
         try:
-            return function(*values)
+            return await function(*values)
         except BackendError as error:  # only the text of a gr.Error reaches the caller
             raise gr.Error(str(error), print_exception=False) from error
         except Exception as error:
@@ -156,7 +157,7 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
 
 
 def _add_transcribe(page: "PageContext", default_model: str) -> None:
-    def transcribe(
+    async def transcribe(
         recording: dict[str, Any],
         model: str = default_model,
         max_new_tokens: int = WINDOW_TOKENS,
@@ -188,14 +189,15 @@ def _add_transcribe(page: "PageContext", default_model: str) -> None:
             )
         options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
         page.check_request(model, options=options)
-        waited_s = page.line.waited_s()
-        result = page.backend.transcribe(
+        request = SpeechRequest(
             model,
             recording["path"],
             options,
             language=language or None,
             max_seconds=page.limits.audio_s,
+            in_chunks=False,
         )
-        return result.after_waiting(waited_s).to_json()
+        stream = await asyncio.to_thread(page.backend.submit_speech, request)
+        return (await stream.whole()).to_json()
 
-    gr.api(published(transcribe), api_name="transcribe", **page.alone)
+    gr.api(published(transcribe), api_name="transcribe")

@@ -5,9 +5,10 @@ Knows the numbers and their sentences. Must not know queues, components or the e
 
 from dataclasses import dataclass
 
-from playground.ui.quantities import count
-from xla_backend import GenerationOptions, InvalidRequest, NoRoom
+from xla_backend import GenerationOptions, InvalidRequest
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, MAX_NEW_TOKENS
+from xla_backend.interface.prompt import TokenIds
+from xla_backend.interface.request_queue import QueueLimits
 
 
 @dataclass(frozen=True)
@@ -21,32 +22,16 @@ class Limits:
     prompt_bytes: int = 2**16  # longest prompt, in bytes of UTF-8
     audio_s: float = DEFAULT_MAX_SECONDS  # longest recording, in seconds
 
-    def check_room(self, waiting: int, own: int = 0) -> None:
-        """Refuses a request if too many wait.
-
-        Args:
-            waiting: how many requests wait already.
-            own: how many of them are from the same program.
-
-        Raises:
-            NoRoom: there is no room for one more.
-        """
-        if own >= self.waiting_each:
-            raise NoRoom(
-                f"{count(own, 'request')} of yours wait already; at most {self.waiting_each} may. "
-                "Wait for an answer, then send the next."
-            )
-        if waiting >= self.waiting:
-            raise NoRoom(
-                f"The server is busy: {count(waiting, 'request')} wait already, the limit. "
-                "Nothing is wrong with yours; try again in a minute."
-            )
+    @property
+    def queue(self) -> QueueLimits:
+        """Those that the engine's queue holds."""
+        return QueueLimits(self.waiting, self.waiting_each)
 
     def check_prompt(self, prompt: object) -> None:
         """Refuses a prompt that is too long.
 
         Args:
-            prompt: a text or messages, which count together.
+            prompt: a text, messages, which count together, or token ids, at least a byte each.
 
         Raises:
             InvalidRequest: it is too long. The engine itself checks that it is text.
@@ -55,6 +40,8 @@ class Limits:
         size = sum(
             len(text.encode("utf-8", "surrogatepass")) for text in texts if isinstance(text, str)
         )
+        if isinstance(prompt, TokenIds):
+            size = len(prompt.ids)
         if size > self.prompt_bytes:
             raise InvalidRequest(
                 f"The prompt has {size:,} bytes; at most {self.prompt_bytes:,} are allowed here. "

@@ -1,27 +1,71 @@
-"""Runs that measure in fresh processes: their checks, and how other work is kept from running.
+"""Runs that measure: their checks, and how other work is kept from running.
 
-Knows the engine's work in the background. Must not know what is measured, components or HTML. Such
-a run waits in the queue like any other, and while it runs nothing is compiled in the background.
+Knows the engine's reservations. Must not know what is measured, components or HTML. Such a run
+waits in the queue like any other, and while it runs no other request does, nor is anything compiled
+in the background.
 """
 
+import asyncio
+import contextlib
 import time
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import AsyncIterator, Callable, Generator
+from typing import Any, ClassVar
 
 from playground.context.page_context import PageContext
 from playground.context.runs import Occupation
 from xla_backend import (
-    CacheKey,
+    AnyTextStream,
     EngineStatus,
+    EngineStopped,
     GenerationOptions,
     ModelUnavailable,
     Prompt,
     ServedBackend,
 )
 from xla_backend.checkpoints.models import Registry
+from xla_backend.interface.results import Progress
 
-TICK_S = 0.5
-"""Seconds between checks whether the engine is idle."""
+_END = object()
+
+
+@contextlib.asynccontextmanager
+async def reserved(
+    backend: ServedBackend,
+    what: str,
+    left_s: Callable[[], float | None] = lambda: None,
+    on_enter: Callable[[AnyTextStream], object] = lambda held: None,
+) -> AsyncIterator[None]:
+    """Waits until no other request runs, and keeps others from running inside the block.
+
+    Args:
+        backend: the engine.
+        what, left_s: see `ServedBackend.reserve`.
+        on_enter: called with the reservation when it has entered the queue.
+
+    Raises:
+        EngineStopped: there is no engine, or the reservation was stopped before its turn.
+    """
+    held = await asyncio.to_thread(backend.reserve, what, left_s)
+    on_enter(held)
+    try:
+        async for event in held.events():
+            if isinstance(event, Progress) and event.state == "reserved":
+                break
+        else:
+            raise EngineStopped("It was stopped before its turn.")
+        yield
+    finally:
+        held.close()
+
+
+async def in_threads(steps: Generator[Any, None, None]) -> AsyncIterator[Any]:
+    """The values of a generator that blocks, each computed in a thread."""
+    try:
+        while (value := await asyncio.to_thread(next, steps, _END)) is not _END:
+            yield value
+    finally:
+        with contextlib.suppress(ValueError):  # its present step ends by itself: see `stop`
+            steps.close()
 
 
 class MeasuringRun:
@@ -32,6 +76,7 @@ class MeasuringRun:
         stopped: whether the visitor has stopped it.
         expected_s: seconds that it should take; None if unknown.
         ends_at: when it should end, as `time.perf_counter()`; None if unknown.
+        held: its reservation, from its arrival in the queue on.
     """
 
     activity: ClassVar[str]
@@ -45,10 +90,17 @@ class MeasuringRun:
         self.ahead = 0
         self.is_over = False
         self.stopped = False
+        self.held: AnyTextStream | None = None
+
+    @property
+    def request_progress(self) -> Progress | None:
+        return None if self.held is None else self.held.progress
 
     def stop(self) -> None:
         """Stops it, but keeps finished measurements."""
         self.stopped = True
+        if self.taken_at is None and self.held is not None:
+            self.held.stop()
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """Occupies the engine from start to end."""
@@ -64,23 +116,25 @@ class MeasuringRun:
             ends_at = self.taken_at + self.expected_s
         return None if ends_at is None else ends_at - time.perf_counter()
 
-    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[object]:
-        """Runs it; yields whenever there is something new to show."""
-        raise NotImplementedError
-
-    def on_idle_engine(self, backend: ServedBackend, work: Iterator[None]) -> Iterator[None]:
-        """Runs `work` once the engine is idle; its background jobs are postponed."""
-        put_off: dict[tuple[str, CacheKey], None] = {}
+    async def steps(self, backend: ServedBackend) -> AsyncIterator[object]:
+        """Waits for its turn, then measures; yields whenever there is something new to show."""
         try:
-            while not self.stopped and not is_idle(backend):
-                put_off |= dict.fromkeys(backend.prefetching())
-                backend.cancel_prefetch()
-                yield
-                time.sleep(TICK_S)
-            yield from work
-        finally:
-            for model, key in put_off:
-                backend.prefetch(model, [key])
+            async with reserved(backend, self.activity, lambda: self.left_s, self._enter):
+                self.taken_at = time.perf_counter()
+                async for step in in_threads(self.measure(backend)):
+                    yield step
+        except EngineStopped:
+            if not self.stopped:
+                raise
+
+    def _enter(self, held: AnyTextStream) -> None:
+        self.held, self.ahead = held, held.progress.ahead
+        if self.stopped:
+            held.stop()
+
+    def measure(self, backend: ServedBackend) -> Generator[object, None, None]:
+        """Measures while no other request runs; yields as `steps` does."""
+        raise NotImplementedError
 
 
 def check_answerable(
@@ -107,8 +161,3 @@ def registry_of(page: PageContext) -> Registry:
         [info.name for info in models if info.source == "hub"],
         allow_folders=any(info.source == "folder" for info in models),
     )
-
-
-def is_idle(backend: ServedBackend) -> bool:
-    """Whether it neither runs a request nor compiles."""
-    return backend.status.state in ("ready", "stopped") and not backend.prefetching()

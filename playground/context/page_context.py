@@ -11,9 +11,14 @@ from typing import Any
 import gradio as gr
 
 from playground.context.limits import Limits
-from playground.context.runs import QueuedRun, TextRun, VisitorRun, VisitorRuns
-from playground.context.status_line import phase_of, queued, status_line, stopping_note
-from playground.context.waiting_line import ALONE, WaitingLine
+from playground.context.runs import VisitorRun, VisitorRuns
+from playground.context.status_line import (
+    is_behind_others,
+    phase_of,
+    queued,
+    status_line,
+    stopping_note,
+)
 from playground.ui.components import notice
 from playground.ui.markup import quoted
 from playground.ui.wording import TEXT_FAMILIES, model_name
@@ -28,10 +33,6 @@ from xla_backend import (
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import folder_info
 from xla_backend.inspection.inspector import Inspector
-from xla_backend.rows.scheduler import MAX_AT_ONCE
-
-ENGINE_QUEUE = "engine"
-"""The `concurrency_id` of the events that run the engine."""
 
 
 @dataclass
@@ -47,15 +48,11 @@ class PageContext:
         in_sight: for each mode, by its address, a hidden button that the page's script presses when
             the mode becomes visible, and when the engine's functions change while it is visible.
         watched: other values whose change refreshes modes; see `server.changes`.
-        line: the queue of requests for the engine.
         runs_of_visitor: this visitor's runs, kept in the browser.
         runs_are_new, runs_are_lost: hidden buttons that the page's script presses when another
             window has changed them, and when the browser has no room for them.
         load: the page's own load event.
         runs: the current runs of all visitors.
-        beside_others: settings of an event that generates text: the engine decides how many run at
-            once.
-        alone: settings of an event that must run alone, so that nothing affects its timings.
         times_cleared: how often compiled functions were cleared on this page.
         admin: whether visitors may change the engine for everybody.
         limits: of each visitor.
@@ -68,7 +65,6 @@ class PageContext:
     status_is_new: gr.Button
     offered_is_new: gr.Button
     in_sight: Mapping[str, gr.Button]
-    line: WaitingLine
     runs_of_visitor: gr.BrowserState
     runs_are_new: gr.Button
     runs_are_lost: gr.Button
@@ -82,52 +78,25 @@ class PageContext:
     added: AddedModels | None = None
     inspector: Inspector | None = None
 
-    @property
-    def shared(self) -> dict[str, Any]:
-        return {"concurrency_id": ENGINE_QUEUE, "concurrency_limit": MAX_AT_ONCE}
-
-    @property
-    def alone(self) -> dict[str, Any]:
-        return {"concurrency_id": ENGINE_QUEUE, "concurrency_limit": ALONE}
-
     def engine_line(self, session: str = "") -> str:
         """The engine's current activity, for `status`, and this visitor's place in the queue."""
         run = self.runs.of(session)
-        waits = isinstance(run, TextRun) and run.waits_at_engine
-        before = self.line.before(session, at_engine=waits) or 0
+        progress = None if run is None else run.request_progress
         status, in_background = self.backend.status, self.backend.prefetching()
         occupation, phase = self.runs.occupation(status), None
-        if run is not None and before:
-            wait_s = self.runs.seconds_ahead(session, before)
-            phase = queued(run, before, status, occupation, wait_s)
-        elif isinstance(run, VisitorRun) and run.taken_at is not None:
+        if run is not None and progress is not None and is_behind_others(progress):
+            phase = queued(run, progress, status, occupation)
+        elif isinstance(run, VisitorRun) and progress is not None:
             info = next((each for each in self._all_models() if each.name == run.model), None)
             size = info.stored_bytes if info else None
             phase = phase_of(run, status, size, in_background)
         return status_line(status, len(in_background), occupation, phase)
 
-    def begin(self, session: str, run: QueuedRun, events: object = None) -> None:
-        """Queues a visitor's run.
-
-        Args:
-            session: the visitor's.
-            run: the run.
-            events: what will carry it out.
-
-        Raises:
-            InvalidRequest: this visitor's last run has not ended.
-            NoRoom: too many wait.
-        """
-        self.line.check_room()
-        # A run that has just been started may not be in the queue yet.
-        in_line = self.line.waiting + self.line.running
-        run.ahead = max(self.runs.begin(session, run, events), in_line)
-
     def stop(self, request: gr.Request) -> Any:
         """Stops a visitor's run; returns the update of the notice beside the button."""
         session = str(request.session_hash)
         run = self.runs.of(session)
-        ends_at_once = isinstance(run, TextRun) and run.waits_at_engine
+        ends_at_once = run is not None and run.taken_at is None
         if not self.runs.stop(session) or ends_at_once:
             return gr.skip()
         # Other runs have their own processes, which are terminated.

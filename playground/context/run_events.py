@@ -4,7 +4,7 @@ Knows when a run is checked, carried out and ended, what is shown meanwhile, and
 be pressed. A mode adds what its run is about and how it looks.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -35,8 +35,6 @@ class RunEvents(Generic[AnyRun]):
         ends: all that `ended` updates besides.
         ended: what is shown at the end, from the run, its ending and the values of `state`.
         state: the inputs of `ended`.
-        place: the settings of the event that carries the run out: `PageContext.beside_others` or
-            `alone`.
         stopping: the label of `stop` until the run has ended.
     """
 
@@ -48,7 +46,6 @@ class RunEvents(Generic[AnyRun]):
     shown: Callable[[AnyRun], Updates]
     ends: Sequence[gr.blocks.Block]
     ended: Callable[..., Updates]
-    place: Mapping[str, Any]
     state: Sequence[gr.blocks.Block] = ()
     stopping: str = "Stopping"
 
@@ -86,7 +83,7 @@ class RunEvents(Generic[AnyRun]):
 
     def follow(self, entered: Any) -> Any:
         """Connects what follows an event that calls `begin`; returns the last event."""
-        return entered.then(self.carry_out, None, [*self.shows], **FOLLOWING, **self.place).then(
+        return entered.then(self.carry_out, None, [*self.shows], **FOLLOWING).then(
             self.end,
             [*self.state],
             [*dict.fromkeys([*self.outputs, *self.ends, self.page.status])],
@@ -103,7 +100,7 @@ class RunEvents(Generic[AnyRun]):
         """Checks a request at once, so that mistakes are reported without queueing; enters it."""
         try:
             run, updates = make()
-            self.page.begin(str(request.session_hash), run, self)
+            self.page.runs.begin(str(request.session_hash), run, self)
         except BackendError as error:
             return {self.notice: notice(labelled(str(error)))}
         updates = {self.notice: "", **self.shown(run), **updates}
@@ -119,14 +116,14 @@ class RunEvents(Generic[AnyRun]):
     def _pressed(self) -> list[gr.Button]:
         return [*self.buttons, *([self.stop] if self.stop else [])]
 
-    def carry_out(self, request: gr.Request) -> Iterator[Updates]:
+    async def carry_out(self, request: gr.Request) -> AsyncIterator[Updates]:
         """Carries the visitor's run out and shows what has changed."""
         session = str(request.session_hash)
         run = cast("AnyRun | None", self.page.runs.take(session, self))
         if run is not None:  # otherwise the request was refused
             last: Updates = {}
             with self.page.runs.carrying_out(session):
-                for _ in run.steps(self.page.backend, self.page.line.waited_s()):
+                async for _ in run.steps(self.page.backend):
                     shown = self.shown(run)
                     if new := {
                         part: html for part, html in shown.items() if html != last.get(part)

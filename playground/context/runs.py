@@ -3,11 +3,11 @@
 Knows sessions and the engine's streams. Must not know components, HTML or the queue.
 """
 
-import itertools
+import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol
@@ -29,6 +29,7 @@ from xla_backend import (
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
 from xla_backend.interface.requests import Mode
+from xla_backend.interface.results import Progress
 from xla_backend.interface.timing import Span
 
 # More than twenty updates per second are not visible, but the browser would draw them all.
@@ -56,20 +57,26 @@ class Occupation:
 
 
 class QueuedRun(Protocol):
-    """A visitor's task for the engine."""
+    """A visitor's task for the engine.
 
-    pressed_at: float  # the click, as `time.perf_counter()`
-    taken_at: float | None  # when its event started, likewise; None before
-    ahead: int  # how many others came first when it was queued
-    is_over: bool  # whether it has ended in any way
+    Attributes:
+        pressed_at: the click, as `time.perf_counter()`.
+        taken_at: when the engine started it, likewise; None before.
+        ahead: how many others were before it when it entered the queue.
+        is_over: whether it has ended in any way.
+    """
 
-    def steps(self, backend: ServedBackend, waited_s: float) -> Iterator[object]:
-        """Carries it out; yields whenever there is something new to show.
+    pressed_at: float
+    taken_at: float | None
+    ahead: int
+    is_over: bool
 
-        Args:
-            backend: the engine.
-            waited_s: seconds in the page's queue.
-        """
+    @property
+    def request_progress(self) -> Progress | None:
+        """Its state at the engine; None before it is sent."""
+
+    def steps(self, backend: ServedBackend) -> AsyncIterator[object]:
+        """Carries it out; yields whenever there is something new to show."""
 
     @property
     def stopped(self) -> bool:
@@ -77,10 +84,6 @@ class QueuedRun(Protocol):
 
     def stop(self) -> None:
         """Stops it, from any thread."""
-
-    @property
-    def left_s(self) -> float | None:
-        """Expected remaining seconds, once it runs; None if unknown."""
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """Its occupation of the engine, if that takes more than a moment; otherwise None."""
@@ -110,7 +113,7 @@ class VisitorRun(Generic[Chunk, Result]):
         pressed_at, taken_at, ahead, is_over: see `QueuedRun`.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
         prediction: the prediction before the click, or None.
-        spans: the page's own phases: its queue, waiting for the engine's chunks, sending them.
+        spans: the page's own phases: to the engine, waiting for its chunks, sending them on.
     """
 
     def __init__(self, model: str) -> None:
@@ -122,9 +125,7 @@ class VisitorRun(Generic[Chunk, Result]):
         self.is_over = False
         self.other_s = 0.0
         self.prediction: Prediction | None = None
-        self._started: float | None = None
         self._stream: AnyStream[Chunk, Result] | None = None
-        self._waited_s = 0.0
         self._stopped = False
         self._lock = threading.Lock()
 
@@ -141,21 +142,18 @@ class VisitorRun(Generic[Chunk, Result]):
         return time.perf_counter() - self.pressed_at
 
     @property
-    def left_s(self) -> float | None:
-        """Expected remaining seconds; None without a prediction."""
-        if self.prediction is None or self.prediction.expected_s is None:
-            return None
-        spent_s = 0.0 if self._started is None else time.perf_counter() - self._started
-        return max(0.0, self.prediction.expected_s - spent_s)
+    def request_progress(self) -> Progress | None:
+        return None if self._stream is None else self._stream.progress
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """Compiling its function, if the engine is doing that."""
-        met = self.prediction
-        is_made = met and status.state in MAKING and status.detail == str(met.key)
-        if not met or not is_made or self._started is None or met.expected_s is None:
+        predicted, taken_at = self.prediction, self.taken_at
+        if predicted is None or taken_at is None or predicted.expected_s is None:
             return None
-        left_s = (met.high_s or met.expected_s) - (time.perf_counter() - self._started)
-        return Occupation("", self._started, left_s)
+        if status.state not in MAKING or status.detail != str(predicted.key):
+            return None
+        left_s = (predicted.high_s or predicted.expected_s) - (time.perf_counter() - taken_at)
+        return Occupation("", taken_at, left_s)
 
     def stop(self) -> None:
         """Stops it; the text so far stays."""
@@ -164,27 +162,24 @@ class VisitorRun(Generic[Chunk, Result]):
             if self._stream is not None:
                 self._stream.stop()
 
-    def chunks(self, backend: AnyBackend, waited_s: float) -> Iterator[Chunk]:
-        """Runs the request; yields each chunk. Afterwards see `result`.
-
-        Args:
-            backend: the engine.
-            waited_s: seconds in the page's queue.
-        """
+    async def chunks(self, backend: AnyBackend) -> AsyncIterator[Chunk | Progress]:
+        """Runs the request; yields each chunk and each new state. Afterwards see `result`."""
         if self._stopped:
             return
-        self._waited_s = waited_s
         engine_was_starting = backend.status.state in ("starting", "stopped")
-        stream = self._open(backend)
+        stream = await asyncio.to_thread(self._open, backend)
         with self._lock:
             self._stream = stream
             if self._stopped:
                 stream.stop()
-        self._started = reached = time.perf_counter()
-        self.spans.append(Span("queue of the page", self.pressed_at, reached - self.pressed_at))
-        for chunk in self._read(stream):
+        self.ahead = stream.progress.ahead
+        reached = time.perf_counter()
+        self.spans.append(Span("to the engine", self.pressed_at, reached - self.pressed_at))
+        async for event in stream.events():
             came = time.perf_counter()
-            yield chunk
+            if self.taken_at is None:
+                self.taken_at = came
+            yield event
             passed_on = time.perf_counter()
             self.spans.append(Span("engine", reached, came - reached))
             self.spans.append(Span("to the browser", came, passed_on - came))
@@ -193,18 +188,14 @@ class VisitorRun(Generic[Chunk, Result]):
         if engine_was_starting and (result := self.result) is not None:
             self.other_s = max(0.0, self.clicked_s - result.timing.total_s)
 
-    def _read(self, stream: AnyStream[Chunk, Result]) -> Iterator[Chunk]:
-        return iter(stream)
-
     @property
     def result(self) -> Result | None:
         """The result from the visitor's view; None if the run never started.
 
-        The page's own queue and loading the model are in its times.
+        Loading the model is in its time.
         """
-        if self._stream is None or self._stream.result is None:
+        if self._stream is None or (result := self._stream.result) is None:
             return None
-        result = self._stream.result.after_waiting(self._waited_s)
         total_s = result.timing.total_s + result.load_s
         return replace(result, timing=replace(result.timing, total_s=total_s))
 
@@ -237,10 +228,9 @@ class TextRun(VisitorRun[str, GenerationResult]):
         self.cache_salt = cache_salt
         self.questions = questions
         self.text = ""
-        self._text: AnyTextStream | None = None
 
     def _open(self, backend: AnyBackend) -> AnyTextStream:
-        self._text = backend.stream(
+        return backend.stream(
             self.model,
             self.prompt,
             self.options,
@@ -249,35 +239,21 @@ class TextRun(VisitorRun[str, GenerationResult]):
             cache_salt=self.cache_salt,
             questions=self.questions,
         )
-        return self._text
 
-    @property
-    def waits_at_engine(self) -> bool:
-        """Whether its event has started but the engine has not started it."""
-        has_started = self._text is not None and self._text.has_started
-        return self.taken_at is not None and not has_started
+    async def steps(self, backend: AnyBackend) -> AsyncIterator[str]:
+        """Runs the request; yields the growing text, and at every new state the text so far.
 
-    def _read(self, stream: AnyStream[str, GenerationResult]) -> Iterator[str]:
-        assert self._text is not None  # the stream that was opened
-        self._text.wait_started()
-        self._started = time.perf_counter()
-        yield ""
-        yield from stream
-
-    def steps(self, backend: AnyBackend, waited_s: float) -> Iterator[str]:
-        """Runs the request; yields the growing text. Afterwards see `shown`.
-
-        The first text is empty: the engine has started the request.
+        Afterwards see `shown`.
         """
         last = 0.0
-        for chunk in self.chunks(backend, waited_s):
-            self.text += chunk
+        async for event in self.chunks(backend):
             now = time.perf_counter()
-            if not chunk:
-                yield self.text
-            elif now - last >= BETWEEN_UPDATES_S:
+            if isinstance(event, str):
+                self.text += event
+                if now - last < BETWEEN_UPDATES_S:
+                    continue
                 last = now
-                yield self.text
+            yield self.text
 
     def shown(self) -> Shown | None:
         """The final result; None if the run never started."""
@@ -336,6 +312,7 @@ class _Visit:
 
     run: QueuedRun
     events: object
+    is_taken: bool = False
     ending: Ending | None = None
 
 
@@ -346,8 +323,8 @@ class VisitorRuns:
         self._by_session: dict[str, _Visit] = {}
         self._lock = threading.Lock()
 
-    def begin(self, session: str, run: QueuedRun, events: object = None) -> int:
-        """Adds a run; returns how many others are ahead.
+    def begin(self, session: str, run: QueuedRun, events: object = None) -> None:
+        """Adds a run.
 
         Args:
             session: the visitor's.
@@ -362,26 +339,24 @@ class VisitorRuns:
                 raise InvalidRequest(
                     "Your last run has not ended yet. Wait for it, or stop it where you started it."
                 )
-            ahead = sum(not visit.run.is_over for visit in self._by_session.values())
             self._by_session.pop(session, None)
             self._by_session[session] = _Visit(run, events)
             if len(self._by_session) > _MAX_STORED:
                 idle = (
                     name
                     for name, each in self._by_session.items()
-                    if each.run.taken_at is None or each.run.is_over
+                    if not each.is_taken or each.run.is_over
                 )
                 del self._by_session[next(idle)]
-            return ahead
 
     def take(self, session: str, events: object = None) -> QueuedRun | None:
         """The session's run, for the events that carry it out: None if there is none, or one that
         others carry out, or that was taken before."""
         with self._lock:
             visit = self._by_session.get(session)
-            if visit is None or visit.events is not events or visit.run.taken_at is not None:
+            if visit is None or visit.events is not events or visit.is_taken:
                 return None
-            visit.run.taken_at = time.perf_counter()
+            visit.is_taken = True
             return visit.run
 
     @contextmanager
@@ -417,23 +392,6 @@ class VisitorRuns:
             runs = [visit.run for visit in self._by_session.values() if not visit.run.is_over]
         taken = [run for run in runs if run.taken_at is not None]
         return next(filter(None, (run.occupation(status) for run in taken)), None)
-
-    def seconds_ahead(self, session: str, before: int) -> float | None:
-        """Expected remaining seconds of the runs ahead of a session's; None if unknown.
-
-        Args:
-            session: the session.
-            before: how many requests are ahead, including those of programs.
-        """
-        with self._lock:
-            visits = list(self._by_session.items())
-        ahead = [
-            visit.run.left_s
-            for _, visit in itertools.takewhile(lambda each: each[0] != session, visits)
-            if not visit.run.is_over
-        ]
-        known = [left_s for left_s in ahead if left_s is not None]
-        return sum(known) if len(known) == len(ahead) == before else None
 
     def of(self, session: str) -> QueuedRun | None:
         """The session's run, if it has one that is not over."""

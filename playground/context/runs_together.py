@@ -3,14 +3,14 @@
 Knows how they are sent and stopped. Must not know their contents, components or HTML.
 """
 
-import threading
+import asyncio
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import AsyncIterator, Sequence
 from typing import ClassVar
 
 from playground.context.runs import Occupation, TextRun, reporting_errors
 from xla_backend import EngineStatus, GenerationResult, ServedBackend
+from xla_backend.interface.results import Progress
 from xla_backend.interface.timing import Span
 
 
@@ -42,12 +42,11 @@ class Member:
         result = self.run.result
         return None if result is None or result.finish == "stopped" else result
 
-    def send(self, backend: ServedBackend) -> None:
+    async def send(self, backend: ServedBackend) -> None:
         """Runs the request; its error is then in `problem`."""
-        self.run.taken_at = time.perf_counter()
-        self._steps = [self.run.taken_at]
+        self._steps = [time.perf_counter()]
         with reporting_errors() as ending:
-            for text in self.run.steps(backend, 0.0):
+            async for text in self.run.steps(backend):
                 if len(self._steps) < (3 if text else 2):
                     self._steps.append(time.perf_counter())
         self.problem = ending.problem
@@ -77,11 +76,11 @@ class RunsTogether:
         is_over: whether all have ended, or were stopped.
         stopped: whether the visitor has stopped them.
         update_s: seconds between updates.
-        pressed_at, taken_at, ahead, left_s: see `QueuedRun`.
+        pressed_at, taken_at, ahead, request_progress: see `QueuedRun`.
     """
 
-    left_s: ClassVar[float | None] = None
-    update_s: ClassVar[float] = 0.5
+    request_progress: ClassVar[Progress | None] = None
+    update_s: float = 0.5
 
     def __init__(self, members: Sequence[Member], apart_s: float | None) -> None:
         self.pressed_at = time.perf_counter()
@@ -91,7 +90,7 @@ class RunsTogether:
         self.apart_s = apart_s
         self.is_over = False
         self.stopped = False
-        self._stopping = threading.Event()
+        self._is_ending = False
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """Others' requests run beside these."""
@@ -101,35 +100,37 @@ class RunsTogether:
         self.stopped = self.stopped or not self.is_over
         self._end()
 
-    def steps(self, backend: ServedBackend, waited_s: float) -> Iterator[None]:
+    async def steps(self, backend: ServedBackend) -> AsyncIterator[None]:
         """Sends the requests; yields regularly. Ends when all have, also if the generator is
         closed."""
-        del waited_s
-        with ThreadPoolExecutor(len(self.members)) as threads:
-            if self.apart_s is None:
-                works = [threads.submit(self._one_at_a_time, backend)]
-            else:
-                started = time.perf_counter()
-                works = [
-                    threads.submit(self._arrive, backend, member, started + i * self.apart_s)
-                    for i, member in enumerate(self.members)
-                ]
-            try:
-                while wait(works, self.update_s).not_done:
-                    yield
-            finally:
-                self._end()
+        self.taken_at = started = time.perf_counter()
+        if self.apart_s is None:
+            works = [self._one_at_a_time(backend)]
+        else:
+            works = [
+                self._arrive(backend, member, started + number * self.apart_s)
+                for number, member in enumerate(self.members)
+            ]
+        pending = {asyncio.ensure_future(work) for work in works}
+        try:
+            while pending:
+                _, pending = await asyncio.wait(pending, timeout=self.update_s)
+                yield
+        finally:
+            self._end()
         self.is_over = True
 
     def _end(self) -> None:
-        self._stopping.set()
+        self._is_ending = True
         for member in self.members:
             member.run.stop()
 
-    def _arrive(self, backend: ServedBackend, member: Member, due: float) -> None:
-        if not self._stopping.wait(max(0.0, due - time.perf_counter())):
-            member.send(backend)
+    async def _arrive(self, backend: ServedBackend, member: Member, due: float) -> None:
+        while not self._is_ending and (left_s := due - time.perf_counter()) > 0:
+            await asyncio.sleep(min(left_s, self.update_s))
+        if not self._is_ending:
+            await member.send(backend)
 
-    def _one_at_a_time(self, backend: ServedBackend) -> None:
+    async def _one_at_a_time(self, backend: ServedBackend) -> None:
         for member in self.members:
-            self._arrive(backend, member, 0.0)
+            await self._arrive(backend, member, 0.0)

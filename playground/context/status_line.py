@@ -16,7 +16,8 @@ from playground.ui.markup import rendered
 from playground.ui.quantities import about, count, file_size
 from playground.ui.report_parts import COMPILING, RESTORING, clock, progress_bar
 from playground.ui.wording import model_name
-from xla_backend import CacheKey, CacheOutcome, EngineStatus
+from xla_backend import CacheKey, EngineStatus
+from xla_backend.interface.results import Progress
 
 ACTIVITY = {
     "starting": "Starting the engine",
@@ -121,29 +122,29 @@ class Phase(NamedTuple):
         return "QUEUED" if self.name.startswith(("Queued", "Waiting")) else "RUNNING"
 
 
+def is_behind_others(progress: Progress) -> bool:
+    """Whether a request waits for others."""
+    return progress.state == "queued" and progress.ahead > 0
+
+
 def queued(
-    run: QueuedRun,
-    before: int,
-    status: EngineStatus,
-    occupation: Occupation | None,
-    wait_s: float | None,
+    run: QueuedRun, progress: Progress, status: EngineStatus, occupation: Occupation | None
 ) -> Phase:
     """The phase of a queued run.
 
     Args:
         run: the run.
-        before: how many requests are ahead.
+        progress: its place in the queue.
         status: what the engine reports.
         occupation: as in `status_line`.
-        wait_s: seconds until all of them should have ended; None if unknown.
     """
-    activity = occupation.activity if occupation else ""
+    activity = occupation.activity if occupation else progress.waits_for
     detail = "" if activity or status.state in AT_REST else model_name(status.detail)
     runs = " ".join(filter(None, [activity or ACTIVITY[status.state], detail]))
-    wait = f"about {about(wait_s)}" if wait_s else ""
+    wait = f"about {about(progress.wait_s)}" if progress.wait_s else ""
     now = "" if status.state in AT_REST and not activity else f"Runs now: {runs}"
     more = " · ".join(filter(None, [wait, now]))
-    return Phase(f"Queued: {count(before, 'request')} ahead", run.pressed_at, more)
+    return Phase(f"Queued: {count(progress.ahead, 'request')} ahead", run.pressed_at, more)
 
 
 def phase_of(
@@ -168,31 +169,31 @@ def phase_of(
         return phase("Starting the engine")
     if isinstance(run, TextRun) and run.text:
         return phase("Generating")  # whatever else the engine does
-    if status.state == "downloading":
-        return phase("Downloading the model", status.detail, status.progress or 0.0)
-    if status.state == "loading":
-        if status.detail != run.model:
-            return phase("Waiting: another model is being loaded")
+    state = "queued" if run.request_progress is None else run.request_progress.state
+    if state == "loading":
+        if status.state == "downloading":
+            return phase("Downloading the model", status.detail, status.progress or 0.0)
         return phase("Loading the model", file_size(model_bytes) if model_bytes else "")
-    if status.state in MAKING:
-        met = run.prediction
-        if met is not None and status.detail != str(met.key):
-            return phase(f"Waiting: the engine is compiling another shape, {status.detail}")
-        is_restored = met is not None and met.outcome is CacheOutcome.DISK
+    if state == "restoring":
+        return phase(RESTORING)
+    if state in MAKING:
         occupation = run.occupation(status)
-        left = time_left(occupation.left_s if occupation else None)
-        return phase(RESTORING if is_restored else COMPILING, left)
-    met = run.prediction
-    if status.state == "ready" and in_background:
-        if met is not None and (run.model, met.key) in in_background:
-            return phase(COMPILING, "begun in the background")
-        return phase(f"Waiting: {count(len(in_background), 'shape')} being compiled")
-    if status.state != "generating":
-        return phase("Starting")
-    if isinstance(run, TextRun):
+        return phase(COMPILING, time_left(occupation.left_s if occupation else None))
+    if state == "reading" and isinstance(run, TextRun):
         share = status.progress or 0.0
         return phase("Reading the prompt", f"{share:.0%}" if share else "", share)
-    return phase("Generating")
+    if state in ("reading", "writing"):
+        return phase("Generating")
+    predicted = run.prediction
+    if status.state in MAKING:
+        return phase(f"Waiting: the engine is compiling another shape, {status.detail}")
+    if status.state == "loading":
+        return phase("Waiting: another model is being loaded")
+    if in_background:
+        if predicted is not None and (run.model, predicted.key) in in_background:
+            return phase(COMPILING, "begun in the background")
+        return phase(f"Waiting: {count(len(in_background), 'shape')} being compiled")
+    return phase("Starting")
 
 
 def time_left(left_s: float | None) -> str:

@@ -32,7 +32,7 @@ def changes(page: PageContext) -> dict[str, str]:
     `status`: what the engine is doing, for how many seconds, and which requests wait. `offered`:
     the models that were added. `engine`: its functions in memory and in the making.
     """
-    backend, line = page.backend, page.line
+    backend = page.backend
     status = backend.status
     prefetching = tuple(backend.prefetching())
     occupation = page.runs.occupation(status)
@@ -40,7 +40,7 @@ def changes(page: PageContext) -> dict[str, str]:
     is_at_rest = status.state in AT_REST and occupation is None
     clock = 0 if is_at_rest else int(time.perf_counter() - since)
     return {
-        "status": _mark(status, bool(occupation), clock, len(prefetching), line.order()),
+        "status": _mark(status, bool(occupation), clock, len(prefetching), backend.queue.version),
         "offered": _mark(*(page.added.read() if page.added else ())),
         "engine": _mark(
             status.state == "starting",

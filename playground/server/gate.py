@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from playground.context.address import address_of
 from playground.context.runs import UNEXPECTED
-from playground.context.waiting_line import is_waited_for
 from playground.server.login_page import login_page
 from playground.server.password import TRIES_S, Password
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES, MAX_UPLOAD_BYTES, TooLarge, counted
@@ -125,7 +125,7 @@ class Gate:
         """Answers requests that do not reach the app; returns whether it did."""
         path = scope["path"]
         if self._password is not None and not _OPEN.fullmatch(path):
-            address = self._address(scope)
+            address = address_of(Request(scope), self._behind_proxy)
             if not self._password.is_shown(Headers(scope=scope), address):
                 if self._password.guesses_too_often(address):
                     await answer.refuse(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
@@ -153,7 +153,7 @@ class Gate:
             await answer.refuse(405, _TO_BE_SENT, {"allow": "POST"})
             return True
         polled = _ANSWER.fullmatch(path) if scope["method"] == "GET" else None
-        if polled and "app" in scope and not is_waited_for(scope["app"], polled[1]):
+        if polled and "app" in scope and not _is_waited_for(scope["app"], polled[1]):
             await answer.refuse(404, _NO_REQUEST)  # Gradio would begin a stream and break it off
             return True
         return False
@@ -161,7 +161,7 @@ class Gate:
     async def _log_in(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Handles the form of `login_page`, or of `gradio_client`, which has the same names."""
         assert self._password is not None
-        headers, address = Headers(scope=scope), self._address(scope)
+        headers, address = Headers(scope=scope), address_of(Request(scope), self._behind_proxy)
         wants_page = "text/html" in headers.get("accept", "")
         if scope["method"] != "POST":
             await answer.send(HTMLResponse(login_page(_query(scope))))
@@ -184,10 +184,6 @@ class Gate:
             await answer.send(HTMLResponse(login_page(_query(scope), problem), status))
         else:
             await answer.refuse(status, problem)
-
-    def _address(self, scope: Scope) -> str:
-        forwarded = Headers(scope=scope).get("x-forwarded-for", "") if self._behind_proxy else ""
-        return forwarded.partition(",")[0].strip() or (scope.get("client") or ("",))[0]
 
 
 class _Answer:
@@ -244,6 +240,15 @@ class _Answer:
             response.headers["x-content-type-options"] = "nosniff"
             self._has_started = True
             await response(self._scope, self._receive, self._send)
+
+
+def _is_waited_for(app: Any, event: str) -> bool:
+    """Whether a program's request with this id has an answer or will have one.
+
+    An answer can be read once. Reading it again would wait forever, because Gradio keeps the empty
+    message queue.
+    """
+    return bool(app.get_blocks()._queue.pending_event_ids_session.get(event))
 
 
 def _sentence(error: Exception) -> str:

@@ -8,7 +8,6 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from playground.context.waiting_line import WaitingLine
 from xla_backend import ServedBackend
 from xla_backend.compilation import device
 from xla_backend.process import memory
@@ -17,7 +16,7 @@ from xla_backend.process.backend_process import BackendProcess
 _NOT_THERE = ("starting", "stopped")
 
 
-def health(backend: ServedBackend, line: WaitingLine) -> dict[str, Any]:
+def health(backend: ServedBackend) -> dict[str, Any]:
     """The answer; in bytes and seconds.
 
     `status` is "ok" if a request would be served without waiting for the engine's start, otherwise
@@ -26,8 +25,8 @@ def health(backend: ServedBackend, line: WaitingLine) -> dict[str, Any]:
     status = backend.status
     report: dict[str, Any] = {
         "status": status.state if status.state in _NOT_THERE else "ok",
-        "waiting": line.waiting,
-        "running": line.running,
+        "waiting": backend.queue.waiting,
+        "running": backend.queue.running,
         "engine": {
             "state": status.state,
             "for_s": round(time.perf_counter() - status.since, 1),

@@ -24,7 +24,6 @@ from xla_backend.process.backend_process import BackendProcess
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from playground.context.waiting_line import WaitingLine
     from xla_backend import ModelInfo, ServedBackend
     from xla_backend.process.request_log import FinishedRequest
 
@@ -111,12 +110,11 @@ class Metrics:
     def route(
         self,
         backend: ServedBackend,
-        line: WaitingLine,
         models: Callable[[], Sequence[ModelInfo]],
     ) -> Route:
         """The route, for the app that serves the page, which offers these `models`."""
         self._models = models
-        self._registry.register(_Now(backend, line))
+        self._registry.register(_Now(backend))
 
         def answer(request: Request) -> Response:
             del request
@@ -128,14 +126,17 @@ class Metrics:
 class _Now(Collector):
     """The present values."""
 
-    def __init__(self, backend: ServedBackend, line: WaitingLine) -> None:
+    def __init__(self, backend: ServedBackend) -> None:
         self._backend = backend
-        self._line = line
 
     def collect(self) -> Iterator[Metric]:
         entries = self._backend.cached_functions()
-        yield GaugeMetricFamily("xla_waiting", "Waiting requests of the page.", self._line.waiting)
-        yield GaugeMetricFamily("xla_running", "Requests at the engine.", self._line.running)
+        yield GaugeMetricFamily(
+            "xla_waiting", "Waiting requests of the page.", self._backend.queue.waiting
+        )
+        yield GaugeMetricFamily(
+            "xla_running", "Requests at the engine.", self._backend.queue.running
+        )
         yield GaugeMetricFamily("xla_compiled_functions", "Functions in memory.", len(entries))
         up = float(self._backend.status.state not in ("starting", "stopped"))
         yield GaugeMetricFamily("xla_engine_up", "Whether requests are served now.", up)

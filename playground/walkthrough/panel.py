@@ -78,7 +78,6 @@ class WalkthroughPanel:
             },
             ends=[],
             ended=self._run_ended,
-            place=self._page.alone,
         )
         events.connect(self.button.click, self._run_of, inputs)
         closing = [self._close.click, generate.click]

@@ -17,7 +17,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from playground.context.measuring import TICK_S, MeasuringRun, check_answerable, registry_of
+from playground.context.measuring import MeasuringRun, check_answerable, registry_of
 from playground.context.page_context import PageContext
 from playground.context.runs import page_mode
 from xla_backend import (
@@ -38,6 +38,8 @@ REPEATS = 3
 """Calls of the same request after the first."""
 SETTLE_S = 0.2
 """Seconds before a step's calls, in which a browser on this machine draws the last step."""
+TICK_S = 0.5
+"""Seconds between looks at what a process does."""
 _RULES = BucketRules()
 
 Answer = TypeVar("Answer")
@@ -111,17 +113,17 @@ class Walkthrough(MeasuringRun):
         super().stop()
         self._end_processes()
 
-    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[None]:
-        """Waits until the page's engine is idle, then goes through the steps.
+    def measure(self, backend: ServedBackend) -> Generator[None, None, None]:
+        """Goes through the steps, beside the page's engine.
 
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served.
             EngineStopped: a process ended unexpectedly.
         """
-        return self.on_idle_engine(backend, self.walk())
+        return self.walk()
 
-    def walk(self) -> Iterator[None]:
-        """Goes through the steps now; raises as `steps` does."""
+    def walk(self) -> Generator[None, None, None]:
+        """See `measure`."""
         with tempfile.TemporaryDirectory(prefix="xla-backend-walkthrough-") as store:
             try:
                 self.has_started = True

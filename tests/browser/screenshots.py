@@ -50,14 +50,11 @@ def main() -> int:
 
 
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
-    """A later call, then a first one, a later one in the dark and on a phone, shapes in the making,
+    """The first screen, a first call, a later one in the dark and on a phone, shapes in the making,
     ways compared."""
     wide = Visit(browser, url, 1280, 1010, color_scheme="light")
     _wait_until_idle(wide)
-    # This shape was made ready at the start: its first call was nobody's.
-    wide.generate()
-    wide.generate()
-    _save(wide, folder / "playground.png")
+    _shoot(wide, folder / "playground.png")
     wide.at("#examples button", has_text="Four beams, another shape").click()
     wide.at("#prediction .outcome-miss").wait_for()
     wide.generate()

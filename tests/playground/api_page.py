@@ -14,6 +14,7 @@ from playground.server.metrics import Metrics
 from tests.playground.fake_backend import FakeBackend
 from tests.waiting import wait_until
 from xla_backend import ModelInfo
+from xla_backend.interface.request_queue import RequestQueue
 
 
 @dataclass
@@ -32,8 +33,8 @@ class ApiPage:
 
     def wait_for(self, running: int, waiting: int = 0) -> None:
         """Waits until so many requests are at the engine and in the line."""
-        line = self.page.context.line
-        wait_until(lambda: (line.running, line.waiting) == (running, waiting))
+        queue = self.backend.queue
+        wait_until(lambda: (queue.running, queue.waiting) == (running, waiting))
 
     def settle(self) -> None:
         """Ends what runs; for the next test it is as at the start."""
@@ -41,7 +42,8 @@ class ApiPage:
             stream.stop()
         self.backend.release()
         self.wait_for(running=0)
-        vars(self.backend).update(vars(FakeBackend(models=self.models)))
+        queue = self.backend.queue
+        vars(self.backend).update(vars(FakeBackend(models=self.models)) | {"queue": queue})
 
 
 @contextmanager
@@ -55,6 +57,8 @@ def api_page(
 ) -> Iterator[ApiPage]:
     """Serves a page; see `launch_options`, and for all other options `create_app`."""
     backend = backend or FakeBackend()
+    if "limits" in options:
+        backend.queue = RequestQueue(options["limits"].queue)
     page = create_app(backend, **options)
     page.launch(
         server_name="127.0.0.1",

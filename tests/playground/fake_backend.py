@@ -8,12 +8,14 @@ hold every step of a request: see `Script`. Must not know the page.
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from tests.playground.samples import (
     NO_PHASES,
@@ -26,8 +28,6 @@ from tests.playground.samples import (
 )
 from tests.playground.script import STEPS, UNSTOPPABLE, Script
 from xla_backend import (
-    AnyStream,
-    AnyTextStream,
     BucketRules,
     CacheEntry,
     CacheKey,
@@ -41,6 +41,7 @@ from xla_backend import (
     InvalidRequest,
     ModelInfo,
     ModelUnavailable,
+    NoRoom,
     Prediction,
     ServedBackend,
     StoredKey,
@@ -51,14 +52,24 @@ from xla_backend import (
 )
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.engine.streams import Chunk, Stream
 from xla_backend.grammar.tool_format import GENERIC
-from xla_backend.interface.backend import Chunk, Result
+from xla_backend.interface.backend import Result
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.decisions import Decision, Decisions, QuestionTokens
 from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
 from xla_backend.interface.prompt import Prompt, TokenIds
+from xla_backend.interface.request_queue import Entry, RequestQueue
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
-from xla_backend.interface.results import Past, PromptProgress, TextChunk, TimedText, TopLogprob
+from xla_backend.interface.results import (
+    Past,
+    Progress,
+    PromptProgress,
+    RequestState,
+    TextChunk,
+    TimedText,
+    TopLogprob,
+)
 from xla_backend.prediction import prediction
 
 CONTEXT_LENGTH = 150
@@ -73,64 +84,90 @@ MODELS = (
 )
 TALKER = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
 """A model that the Chat tab is there for."""
+AnyFake = TypeVar("AnyFake", bound="FakeStream[Any, Any]")
 SPEECH_KEY = transcription().key
-NOTHING = TextRequest("", "")
 
 
-@dataclass
-class FakeStream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
-    """Goes through the steps, each of which a test may hold, and gives pieces."""
+class FakeStream(Stream[Chunk, Result], Generic[Chunk, Result]):
+    """Goes through the steps, each of which a test may hold, and gives pieces.
 
-    backend: FakeBackend
-    model: str
-    result: Result | None = None
-    stopped: bool = False
-    error: Exception | None = None  # what has broken the engine meanwhile
-    is_over: bool = False  # whether nobody reads on
-    # for each step, seconds that passed on the test's clock while it was held
-    passed_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
-    _has_started: bool = False
+    Attributes:
+        backend, model: whose it is.
+        error: what has broken the engine meanwhile.
+        is_over: whether it has ended.
+        passed_s: for each step, seconds that passed on the test's clock while it was held.
+    """
 
-    def __iter__(self) -> Iterator[Chunk]:
-        said: list[Chunk] = []
-        try:
-            self.wait_started()
-            if self.stopped:
-                return
-            key, outcome = self._find()
-            if self.model not in self.backend.loaded:
-                self._pass("load", EngineStatus("loading", self.model))
-                self.backend.loaded.add(self.model)
-            if outcome is CacheOutcome.MISS:
-                self._pass("make", EngineStatus("compiling", str(key)))
-            self.backend.use(self.model, key)
-            self._pass("prefill", EngineStatus("generating", self.model))
-            own = iter(self._own())
-            while (piece := self._next(own, len(said))) is not None:
-                said.append(piece)
-                yield piece
-            self._pass("end")
-            if said or not self.stopped:
-                self.result = self._end(said)
-        finally:
-            self.is_over = True
-            self.backend.rest()
+    def __init__(self, backend: FakeBackend, model: str) -> None:
+        self.backend = backend
+        self.model = model
+        self.error: Exception | None = None
+        self.is_over = False
+        self.passed_s = dict.fromkeys(STEPS, 0.0)
+        self.is_admitted = self.has_waited = False
+        self.entry = Entry(backend.queue, self._admit, self.excludes, self._left_s)
+        super().__init__()
+
+    excludes = ""
 
     @property
-    def has_started(self) -> bool:
-        return self._has_started or self.stopped
+    def progress(self) -> Progress:
+        return self.entry.placed(self._progress)
 
-    def wait_started(self) -> None:
-        if not self._has_started:
-            self._pass("turn")
-            self._has_started = not self.stopped
+    @progress.setter
+    def progress(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def _left_s(self) -> float | None:
+        return None
+
+    def _admit(self) -> None:
+        self.is_admitted = True
+        if self.has_waited:
+            self.passed_s["turn"] += time.perf_counter() - self.arrived
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        try:
+            result = self._run()
+        except Exception as error:
+            self._end(partial(self.fail, error))
+        else:
+            self._end(partial(self.finish, result))
+
+    def _end(self, end: Callable[[], None]) -> None:
+        self.is_over = True
+        self.backend.rest()
+        self.entry.leave()
+        end()
+
+    def _run(self) -> Result | None:
+        chunks: list[Chunk] = []
+        self._pass("turn")
+        if self.is_stopped:
+            return None
+        key, outcome = self._find()
+        if self.model not in self.backend.loaded:
+            self._pass("load", EngineStatus("loading", self.model), "loading")
+            self.backend.loaded.add(self.model)
+        if outcome is CacheOutcome.MISS:
+            self._pass("make", EngineStatus("compiling", str(key)), "compiling")
+        self.backend.use(self.model, key)
+        self._pass("prefill", EngineStatus("generating", self.model), "reading")
+        own = iter(self._own())
+        while (piece := self._next(own, len(chunks))) is not None:
+            if not chunks:
+                self.report(Progress("writing", time.perf_counter()))
+            chunks.append(piece)
+            self.put(piece)
+        self._pass("end")
+        return self._result(chunks) if chunks or not self.is_stopped else None
 
     def stop(self) -> None:
-        self.stopped = True
+        super().stop()
         self.backend.tell()
-
-    def close(self) -> None:
-        self.stop()
+        if not self.is_admitted and self.entry.leave():
+            self._end(partial(self.finish, None))
 
     def _next(self, own: Iterator[Chunk], number: int) -> Chunk | None:
         clock = self.backend.clock
@@ -142,11 +179,14 @@ class FakeStream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
         return piece
 
     def _ends(self) -> bool:
-        return self.stopped or self.error is not None
+        return self.is_stopped or self.error is not None
 
-    def _pass(self, step: str, status: EngineStatus | None = None) -> None:
+    def _pass(
+        self, step: str, status: EngineStatus | None = None, state: RequestState = "queued"
+    ) -> None:
         if status is not None:
             self.backend.status = status.replace(since=time.perf_counter())
+            self.report(Progress(state, time.perf_counter()))
         is_given_up = (lambda: self.error is not None) if step in UNSTOPPABLE else self._ends
         self.passed_s[step] += self.backend.wait(step, is_given_up)
         self._raise_error()
@@ -176,18 +216,28 @@ class FakeStream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
         """A piece that a test has written."""
         raise NotImplementedError
 
-    def _end(self, said: list[Chunk]) -> Result:
+    def _result(self, said: list[Chunk]) -> Result:
         """What came of it."""
         raise NotImplementedError
 
 
-@dataclass
-class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
-    """Writes the backend's words."""
+class FakeTextStream(FakeStream[str, GenerationResult]):
+    """Writes the backend's words.
 
-    request: TextRequest = NOTHING
-    met: Prediction | None = None
-    prepared: Prepared | None = None  # as it came
+    Attributes:
+        prepared: as it came.
+    """
+
+    def __init__(
+        self, backend: FakeBackend, model: str, request: TextRequest, prepared: Prepared | None
+    ) -> None:
+        self.request = request
+        self.prepared = prepared
+        self.met: Prediction | None = None
+        super().__init__(backend, model)
+
+    def _left_s(self) -> float | None:
+        return self.backend.predict_text(self.prepared or self.request).expected_s
 
     def _find(self) -> tuple[CacheKey, CacheOutcome]:
         self.backend.raise_error(self.request.prompt)
@@ -207,7 +257,7 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
         asks = self.request.with_tokens
         return TextChunk.of(text, (_token(number, text),)) if asks else text
 
-    def _end(self, said: list[str]) -> GenerationResult:
+    def _result(self, said: list[str]) -> GenerationResult:
         assert self.met is not None
         is_first = self.met.outcome in (CacheOutcome.MISS, CacheOutcome.DISK)
         made_up = (miss if is_first else result)()
@@ -223,7 +273,7 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
             key=self.met.key,
             requested_key=self.met.requested_key,
             cache=self.met.outcome,
-            finish="stopped" if self.stopped else "length",
+            finish="stopped" if self.is_stopped else "length",
             options=self.request.options,
             thought_tokens=self.backend.thought_tokens,
             timing=self._timing(made_up.timing),
@@ -240,13 +290,16 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
         return Decisions(**vars(ended), decisions=decisions)
 
 
-@dataclass
 class FakeWindows(FakeStream[TranscribedWindow, Transcription]):
     """Hears the same in each window of four seconds."""
 
-    recording: AudioInput = ""
-    language: str | None = None
-    outcome: CacheOutcome = CacheOutcome.HIT
+    def __init__(
+        self, backend: FakeBackend, model: str, recording: AudioInput, language: str | None
+    ) -> None:
+        self.recording = recording
+        self.language = language
+        self.outcome = CacheOutcome.HIT
+        super().__init__(backend, model)
 
     def _find(self) -> tuple[CacheKey, CacheOutcome]:
         self.backend.raise_error(Path(str(self.recording)).name)
@@ -262,7 +315,7 @@ class FakeWindows(FakeStream[TranscribedWindow, Transcription]):
         segments = (TimedText(start_s, end_s, text, (7, 8)),)
         return window(text=text, start_s=start_s, end_s=end_s, cache=cache, segments=segments)
 
-    def _end(self, said: list[TranscribedWindow]) -> Transcription:
+    def _result(self, said: list[TranscribedWindow]) -> Transcription:
         return transcription(
             model=self.model,
             text=" ".join(each.text for each in said),
@@ -270,9 +323,30 @@ class FakeWindows(FakeStream[TranscribedWindow, Transcription]):
             windows=tuple(said),
             audio_s=4.0 * len(said),
             language=self.language,
-            finish="stopped" if self.stopped else "eos",
+            finish="stopped" if self.is_stopped else "eos",
             timing=self._timing(transcription().timing),
         )
+
+
+class FakeReservation(FakeStream[str, GenerationResult]):
+    """Keeps others from running until it is stopped."""
+
+    def __init__(self, backend: FakeBackend, what: str, left_s: Callable[[], float | None]) -> None:
+        self.excludes = what
+        self._expected = left_s
+        self._released = threading.Event()
+        super().__init__(backend, "")
+
+    def _left_s(self) -> float | None:
+        return self._expected()
+
+    def _run(self) -> None:
+        self.report(Progress("reserved", time.perf_counter()))
+        self._released.wait()
+
+    def stop(self) -> None:
+        super().stop()
+        self._released.set()
 
 
 def _token(place: int, text: str) -> Token:
@@ -353,6 +427,7 @@ class FakeBackend(Script, ServedBackend):
         streams: what they got, in the same order.
         loaded: models that are in memory.
         known: models that there are.
+        queue: the order of requests, the real one.
         has_pool: whether requests with a salt are rows of a pool.
     """
 
@@ -374,6 +449,7 @@ class FakeBackend(Script, ServedBackend):
         self.streams: list[FakeStream[Any, Any]] = []
         self.loaded: set[str] = set()
         self.known = list(models)
+        self.queue = RequestQueue()
         self.has_pool = False
         self._is_closed = False
         self._in_memory: dict[tuple[str, CacheKey], CacheEntry] = {}
@@ -432,17 +508,28 @@ class FakeBackend(Script, ServedBackend):
         if isinstance(request, Prepared):
             request = request.request
         self.asked.append((request.model, request.prompt, request.options, request.exact_key))
-        stream = FakeTextStream(self, request.model, request=request, prepared=prepared)
-        self.streams.append(stream)
-        return stream
+        stream = FakeTextStream(self, request.model, request, prepared)
+        return self._entered(stream)
 
     def submit_speech(self, request: SpeechRequest) -> FakeWindows:
         asked = (request.recording, request.options, request.language, request.max_seconds)
         self.asked.append((request.model, *asked))
-        stream = FakeWindows(
-            self, request.model, recording=request.recording, language=request.language
-        )
+        stream = FakeWindows(self, request.model, request.recording, request.language)
+        return self._entered(stream)
+
+    def reserve(
+        self, what: str, left_s: Callable[[], float | None] = lambda: None
+    ) -> FakeReservation:
+        return self._entered(FakeReservation(self, what, left_s))
+
+    def _entered(self, stream: AnyFake) -> AnyFake:
         self.streams.append(stream)
+        try:
+            self.queue.enter(stream.entry)
+        except NoRoom:
+            self.streams.remove(stream)
+            raise
+        stream.has_waited = not stream.is_admitted
         return stream
 
     def prepare(self, request: TextRequest) -> Prepared:

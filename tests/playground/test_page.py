@@ -1,6 +1,7 @@
 """What the page is built of: places, endpoints, and what it needs at launch."""
 
 import functools
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from playground.places import ADMIN_MODES, PLACES, addresses, modes, places
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import MODELS, TALKER, FakeBackend
 from xla_backend.checkpoints.added_models import AddedModels
-from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 
 @functools.cache
@@ -74,21 +74,16 @@ def test_only_what_programs_may_call_is_public(admin: bool) -> None:
 
 
 @pytest.mark.parametrize("admin", [False, True])
-def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(admin: bool) -> None:
-    # Gradio calls the unload event itself, when a visitor has left; it queues nowhere. Who is
-    # refused must not wait for that.
-    others = ("leave", "_refuse")
-    functions = page_for_chat(admin=admin).fns.values()
-    running = [fn for fn in functions if fn.queue and fn.name not in others]
-    assert {fn.concurrency_id for fn in running} == {"engine", "beside"}
-    looking = {fn.name for fn in running if fn.concurrency_id == "beside"}
-    assert looking == {"_inspect", "_measure", "_texts", "_passes", "_try"}, (
-        "they leave the engine alone"
-    )
-    beside_others = [fn for fn in running if fn.concurrency_limit == MAX_AT_ONCE]
-    names = {fn.fn.__qualname__.replace("add_endpoints.<locals>.", "") for fn in beside_others}
-    assert names == {"generate", "RunEvents.carry_out"}
-    assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
+def test_no_event_waits_in_gradio_s_queue_but_those_that_use_no_engine(admin: bool) -> None:
+    events = [fn for fn in page_for_chat(admin=admin).fns.values() if fn.queue]
+    limited = {fn.name for fn in events if fn.concurrency_limit not in (None, "default")}
+    assert limited == {"_inspect", "_measure", "_texts", "_passes", "_try"}
+    waiting = {"carry_out", "generate", "transcribe", "_measure"}
+    assert waiting == {fn.name for fn in events if fn.name in waiting and is_asynchronous(fn.fn)}
+
+
+def is_asynchronous(function: Any) -> bool:
+    return inspect.isasyncgenfunction(function) or inspect.iscoroutinefunction(function)
 
 
 def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> None:

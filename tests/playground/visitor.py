@@ -5,13 +5,14 @@ inputs, and then what comes after. Must not know any tab.
 """
 
 import typing
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 from gradio.block_function import BlockFunction
 from gradio.blocks import Block
+
+from tests.playground.carrying_out import answers
 
 
 class Visitor:
@@ -68,9 +69,7 @@ class Visitor:
                 values.insert(0, SimpleNamespace(session_hash="visitor"))
             if gr.EventData in typing.get_type_hints(function.fn).values():
                 values.append(SimpleNamespace(_data=self._data))
-            answer = function.fn(*values)
-            answers = answer if isinstance(answer, Iterator) else [answer]
-            for each in answers:
+            for each in answers(function.fn(*values)):
                 self._show(function, each)
         for later, other in self._page.fns.items():
             if other.trigger_after == index:
@@ -78,8 +77,8 @@ class Visitor:
 
     def _show(self, function: BlockFunction, answer: Any) -> None:
         if not isinstance(answer, dict) or "__type__" in answer:  # one component's update
-            answers = answer if len(function.outputs) > 1 else [answer][: len(function.outputs)]
-            answer = dict(zip(function.outputs, answers, strict=True))
+            values = answer if len(function.outputs) > 1 else [answer][: len(function.outputs)]
+            answer = dict(zip(function.outputs, values, strict=True))
         for component, new in answer.items():
             assert component in function.outputs
             changes = new if isinstance(new, dict) else {"value": new}

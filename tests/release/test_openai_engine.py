@@ -17,7 +17,7 @@ from playground.tabs.speech.examples import FOLDER
 from tests import checkpoints
 from tests.playground.served import serve
 from tests.waiting import wait_until
-from xla_backend.rows.scheduler import MAX_AT_ONCE
+from xla_backend.interface.request_queue import AT_ONCE
 
 RECORDING = FOLDER / "command-1.flac"
 QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is it?"}]
@@ -158,6 +158,6 @@ def test_more_requests_than_rows_are_answered(client: openai.OpenAI, small_gpt2:
         )
         return answer.choices[0].text
 
-    with ThreadPoolExecutor(3 * MAX_AT_ONCE) as threads:
-        texts = list(threads.map(ask, range(3 * MAX_AT_ONCE)))
+    with ThreadPoolExecutor(3 * AT_ONCE) as threads:
+        texts = list(threads.map(ask, range(3 * AT_ONCE)))
     assert texts == texts[:4] * (len(texts) // 4)

@@ -21,7 +21,7 @@ import tensorflow as tf  # noqa: E402
 from tensorflow.python.eager import record  # noqa: E402
 
 from xla_backend.compilation.function_cache import Built, FunctionCache  # noqa: E402
-from xla_backend.interface.forks import Origin  # noqa: E402
+from xla_backend.interface.errors import Origin  # noqa: E402
 from xla_backend.interface.results import CacheEntry, CacheOutcome, FirstCall, Signature  # noqa: E402
 
 _STATIC = (bool, int, float, complex, str, bytes, type(None))

@@ -23,6 +23,7 @@ from xla_backend.engine.function_resolver import FunctionResolver
 from xla_backend.engine.loaded_models import LoadedModels
 from xla_backend.engine.loop import Loop
 from xla_backend.engine.pools import Pools
+from xla_backend.engine.request import Reservation
 from xla_backend.engine.streams import Stream
 from xla_backend.engine.text import Text, TextStream
 from xla_backend.engine.transcription import Hearing, WindowStream
@@ -126,7 +127,7 @@ class Backend(AnyBackend):
     def submit(
         self,
         request: TextRequest | Prepared,
-        may_begin: Callable[[], bool] = lambda: True,
+        may_start: Callable[[], bool] = lambda: True,
         stream: TextStream | None = None,
     ) -> TextStream:
         """Queues a request and returns the stream of its text.
@@ -134,7 +135,7 @@ class Backend(AnyBackend):
         Args:
             request: the request; prepared here if it is not and its model is loaded, else once its
                 model is loaded.
-            may_begin: called once, before the request starts; if it returns False, nothing runs and
+            may_start: called once, before the request starts; if it returns False, nothing runs and
                 `result` stays None.
             stream: receives the text; None for a new one.
         """
@@ -142,21 +143,26 @@ class Backend(AnyBackend):
             request = self.prepare(request)
         stream = Stream() if stream is None else stream
         text = Text(
-            request, stream, self._models, self._functions, self._pools, self._loop, may_begin
+            request, stream, self._models, self._functions, self._pools, self._loop, may_start
         )
-        self._loop.submit(text.steps(), stream)
+        self._loop.submit(text)
         return stream
 
     def submit_speech(
         self,
         request: SpeechRequest,
-        may_begin: Callable[[], bool] = lambda: True,
+        may_start: Callable[[], bool] = lambda: True,
         stream: WindowStream | None = None,
     ) -> WindowStream:
         """As `submit`, for a recording."""
         stream = Stream() if stream is None else stream
-        hearing = Hearing(request, stream, self._models, self._functions, self._loop, may_begin)
-        self._loop.submit(hearing.steps(), stream)
+        hearing = Hearing(request, stream, self._models, self._functions, self._loop, may_start)
+        self._loop.submit(hearing)
+        return stream
+
+    def reserve(self, may_start: Callable[[], bool], stream: TextStream) -> TextStream:
+        """Keeps the background from working until the stream is stopped; see `ServedBackend`."""
+        self._loop.submit(Reservation(stream, may_start, self._loop.background.rested))
         return stream
 
     def prepare(self, request: TextRequest) -> Prepared:
@@ -249,7 +255,7 @@ class Backend(AnyBackend):
             self._warm_up.queue(engine, keys)
 
     def warm_up(self, model: str, options: GenerationOptions = DEFAULT_OPTIONS) -> None:
-        """Compiles in the background the keys of the pool, of a short prompt, and the most used.
+        """Compiles in the background the keys of a short prompt, of the pool, and the most used.
 
         Args:
             model: must be loaded.
@@ -266,7 +272,8 @@ class Backend(AnyBackend):
             prompt_tokens = len(engine.tokenizer.encode(question("?"))) + SHORT_QUESTION
         key = self.key_for(model, prompt_tokens, options)
         pool = self.pool_key(model)
-        self._warm_up.at_start(engine, [key] if pool is None else [pool, key])
+        # What the page asks for at its first click comes first.
+        self._warm_up.at_start(engine, [key] if pool is None else [key, pool])
 
     def prefetching(self) -> list[tuple[str, CacheKey]]:
         return self._warm_up.pending()

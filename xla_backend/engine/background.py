@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,9 @@ class Background:
         self._idle_since = time.monotonic()
         self._ending = False
         self._is_cancelled = False
+        self._in_step = False
+        self._holds = 0
+        self._rested: list[Future[None]] = []
         self._thread: threading.Thread | None = None
         # A thread inside XLA while the interpreter goes down would crash the process.
         atexit.register(_stop, weakref.ref(self))
@@ -73,6 +77,18 @@ class Background:
             self._busy -= 1
             self._idle_since = time.monotonic()
             self._condition.notify_all()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets no step begin inside the block, not even of jobs whose deadline has passed."""
+        with self._condition:
+            self._holds += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._holds -= 1
+                self._condition.notify_all()
 
     def add(
         self,
@@ -117,6 +133,15 @@ class Background:
             self._condition.notify_all()
         self._on_change()
 
+    def rested(self) -> Future[None]:
+        """A future that is done when no step is under way; while the engine is busy, none begins
+        except of jobs whose deadline has passed."""
+        future: Future[None] = Future()
+        with self._condition:
+            self._rested.append(future)
+            self._set_in_step(self._in_step)
+        return future
+
     def stop(self, timeout_s: float | None = None) -> None:
         """Ends after the present step, and waits for it."""
         with self._condition:
@@ -147,24 +172,33 @@ class Background:
             except Exception:
                 logger.exception("Work in the background failed (%s)", self._current)
             with self._condition:
+                self._set_in_step(False)
                 if self._current not in self._jobs:
                     del self._due[self._current]
                 self._current = None
             self._on_change()
 
+    def _set_in_step(self, in_step: bool) -> None:
+        self._in_step = in_step
+        while self._rested and not in_step:
+            self._rested.pop().set_result(None)
+
     def _wait_until_idle(self) -> None:
         with self._condition:
+            self._set_in_step(False)
             while True:
                 if self._ending or self._is_cancelled:
                     raise Stopped
                 now = time.monotonic()
                 rest = IDLE_S - (now - self._idle_since) if self._busy == 0 else math.inf
-                if rest <= 0 or self._due[self._current] <= now:
+                is_due = self._due[self._current] <= now
+                if not self._holds and (rest <= 0 or is_due):
+                    self._set_in_step(True)
                     return
-                if self._overdue() is not None:
+                if not is_due and self._overdue() is not None:
                     raise _Postponed
                 next_due = min(self._due[name] for name in (self._current, *self._jobs))
-                pause = min(rest, next_due - now)
+                pause = math.inf if self._holds else min(rest, next_due - now)
                 self._condition.wait(None if pause == math.inf else pause)
 
     def _overdue(self) -> Hashable | None:

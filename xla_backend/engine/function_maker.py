@@ -75,7 +75,8 @@ class FunctionMaker:
             self._loop.tell_beside("make", EngineStatus(state, str(key)))
 
         def get() -> Value:
-            return then(self._cache.get(engine.info.name, key, build, rows))
+            with self._loop.background.held():
+                return then(self._cache.get(engine.info.name, key, build, rows))
 
         if rows in self._cache.row_counts(engine.info.name, key):
             future: Future[Value] = Future()
@@ -83,11 +84,16 @@ class FunctionMaker:
             return future
         return self._beside.submit(get)
 
-    def later(self, engine: LoadedModel, key: CacheKey, rows: int = 1) -> None:
-        """Queues the functions of a key to be compiled in the background."""
+    def later(
+        self, engine: LoadedModel, key: CacheKey, rows: int = 1, is_missed: bool = False
+    ) -> None:
+        """Queues the functions of a key to be compiled in the background.
+
+        `is_missed`: whether rows run now that would need them.
+        """
         name = (engine.info.name, key, rows)
         job = partial(self._make_in_background, engine, key, rows)
-        patience_s = ROWS_PATIENCE_S if rows == MAX_ROWS else math.inf
+        patience_s = ROWS_PATIENCE_S if is_missed and rows == MAX_ROWS else math.inf
         if key.prompt_lookup_num_tokens:
             self._asked[name] += 1
             if self._asked[name] == DRAFTS_PATIENCE:

@@ -6,7 +6,9 @@ Knows names, downloads and loading. Must not know how requests run, nor which fu
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 from xla_backend.compilation.startup import prepare_environment
 from xla_backend.interface.buckets import BucketRules
@@ -21,6 +23,19 @@ from xla_backend.compilation.compiler import Compiler  # noqa: E402
 from xla_backend.compilation.store import Store  # noqa: E402
 from xla_backend.engine.loop import Loop  # noqa: E402
 from xla_backend.model.loaded_model import LoadedModel  # noqa: E402
+
+
+class Loaded(NamedTuple):
+    """A request's model, and the request as it is prepared.
+
+    Attributes:
+        load_s: seconds of loading, which `ended` then, as `time.perf_counter()`.
+    """
+
+    model: LoadedModel
+    prepared: Prepared
+    load_s: float
+    ended: float
 
 
 class LoadedModels:
@@ -61,17 +76,34 @@ class LoadedModels:
         """
         return self.find(model) or self.load_beside(model).result()[0]
 
-    def load_beside(self, model: str) -> Future[tuple[LoadedModel, float]]:
-        """The model, loaded in another thread if need be, and the seconds that took."""
-        return self._beside.submit(self._load, model)
+    def load_beside(
+        self, model: str, on_start: Callable[[], None] = lambda: None
+    ) -> Future[tuple[LoadedModel, float]]:
+        """The model, loaded in another thread if need be, and the seconds that took.
 
-    def prepare_beside(self, request: TextRequest) -> Future[Prepared]:
-        """A request, prepared in another thread; its model must be loaded."""
-        return self._beside.submit(self.vocabulary(request.model).prepare, request, self._rules)
+        `on_start` is called when loading begins.
+        """
+        return self._beside.submit(self._load, model, on_start)
 
-    def _load(self, model: str) -> tuple[LoadedModel, float]:
+    def load_for(
+        self, request: TextRequest | Prepared, on_start: Callable[[], None]
+    ) -> Future[Loaded]:
+        """The model of a request, loaded in another thread, which prepares it if that is needed."""
+
+        def load() -> Loaded:
+            model, load_s = self._load(request.model, on_start)
+            ended = time.perf_counter()
+            if isinstance(request, Prepared):
+                return Loaded(model, request, load_s, ended)
+            prepared = self._vocabularies[request.model].prepare(request, self._rules)
+            return Loaded(model, prepared, load_s, ended)
+
+        return self._beside.submit(load)
+
+    def _load(self, model: str, on_start: Callable[[], None]) -> tuple[LoadedModel, float]:
         start = time.perf_counter()
         if model not in self._engines:
+            on_start()
             loading = EngineStatus("loading", model)
             self._loop.tell_beside("load", loading)
             try:

@@ -12,17 +12,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from xla_backend.engine.background import Background
-from xla_backend.interface.errors import EngineStopped
-from xla_backend.interface.forks import Origin
+from xla_backend.engine.request import AwaitEngine, AwaitResult, AwaitRow, Request, Stopped
+from xla_backend.interface.errors import EngineStopped, Origin
 from xla_backend.interface.results import EngineStatus
 from xla_backend.interface.timing import BusyClock
-from xla_backend.rows.scheduler import RowRequest, RowScheduler
+from xla_backend.rows.scheduler import RowScheduler
 
 READY = EngineStatus("ready")
 ALIVE_S = 5.0
@@ -32,54 +31,6 @@ CLOSED = "The engine was closed."
 Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class AwaitResult:
-    """The request waits for a result from another thread."""
-
-    future: Future[Any]
-
-
-@dataclass(frozen=True)
-class AwaitRow:
-    """The request waits until its row of a pool has ended."""
-
-    rows: RowScheduler
-    request: RowRequest
-
-
-@dataclass(frozen=True)
-class AwaitEngine:
-    """The request waits for the engine, and keeps it until it ends or waits for something else."""
-
-
-Awaited = AwaitResult | AwaitRow | AwaitEngine
-"""What a request yields before its next step."""
-
-
-class Watched(Protocol):
-    """The caller's side of a request: its stream."""
-
-    is_stopped: bool
-    on_stop: Callable[[], object]
-
-    def fail(self, error: BaseException) -> None:
-        """Is called with the error that ended the request."""
-
-
-class Stopped(Exception):
-    """Raised in a waiting request that was stopped."""
-
-
-class _Request:
-    """A request: a generator whose steps the loop runs one by one."""
-
-    def __init__(self, steps: Generator[Awaited, Any, None], asker: Watched) -> None:
-        self.steps = steps
-        self.asker = asker
-        self.awaited: Awaited = AwaitEngine()
-        self.has_engine = False
 
 
 class Loop:
@@ -109,21 +60,20 @@ class Loop:
         self._inbox: deque[Callable[[], None]] = deque()
         self._ending = False
         # The thread's own:
-        self._queue: deque[_Request] = deque()
-        self._waiting: list[_Request] = []
-        self._pools: dict[RowScheduler, None] = {}
+        self._queue: deque[Request] = deque()
+        self._waiting: list[Request] = []
+        self._pools: dict[RowScheduler[Any], None] = {}
         self._thread = threading.Thread(target=self._run, daemon=True, name="engine")
         self._thread.start()
 
-    def submit(self, steps: Generator[Awaited, Any, None], asker: Watched) -> None:
-        """Queues a request and returns; errors go to `asker`.
+    def submit(self, request: Request) -> None:
+        """Queues a request and returns; errors go to its stream.
 
         Raises:
             EngineStopped: this process is a fork.
         """
         self._origin.check()
-        request = _Request(steps, asker)
-        asker.on_stop = lambda: self.post(lambda: self._stop(request))
+        request.stream.on_stop = lambda: self.post(lambda: self._stop(request))
         self.background.begin_request()
         if not self.post(lambda: self._step(request)):
             self._fail(request, EngineStopped(CLOSED))
@@ -231,7 +181,7 @@ class Loop:
         for pool in self._pools:
             pool.pause()
 
-    def _step_pool(self, pool: RowScheduler) -> None:
+    def _step_pool(self, pool: RowScheduler[Any]) -> None:
         try:
             ended = pool.round()
         except Exception as error:
@@ -239,18 +189,13 @@ class Loop:
             ended = pool.give_up(error)
         if not pool.goes_on:
             del self._pools[pool]
-        for row_request in ended:
-            request = next(
-                request
-                for request in self._waiting
-                if isinstance(request.awaited, AwaitRow) and request.awaited.request is row_request
-            )
+        for request in ended:
             self._waiting.remove(request)
-            self._step(request, error=row_request.error)
+            self._step(request, error=request.error)
 
     def _step(
         self,
-        request: _Request,
+        request: Request,
         value: Any = None,
         error: BaseException | None = None,
         has_engine: bool = False,
@@ -258,8 +203,10 @@ class Loop:
         request.has_engine = has_engine
         try:
             awaited = request.steps.send(value) if error is None else request.steps.throw(error)
-        except StopIteration:
+        except (StopIteration, Stopped) as end:
             self.background.end_request()
+            if isinstance(end, Stopped):
+                request.finish(None)
             return
         except BaseException as failure:
             self._fail(request, failure)
@@ -271,18 +218,18 @@ class Loop:
             return
         self._waiting.append(request)
         if isinstance(awaited, AwaitRow):
-            awaited.rows.join(awaited.request)
+            awaited.rows.join(request)
             self._pools[awaited.rows] = None
         else:
             awaited.future.add_done_callback(lambda _: self.post(lambda: self._resume(request)))
-        if request.asker.is_stopped:
+        if request.is_stopped:
             self._stop(request)
 
-    def _fail(self, request: _Request, error: BaseException) -> None:
+    def _fail(self, request: Request, error: BaseException) -> None:
         self.background.end_request()
-        request.asker.fail(error)
+        request.fail(error)
 
-    def _resume(self, request: _Request) -> None:
+    def _resume(self, request: Request) -> None:
         """Continues a request whose future is done."""
         if request not in self._waiting:  # it was stopped
             return
@@ -293,7 +240,7 @@ class Loop:
         else:
             self._step(request, request.awaited.future.result())
 
-    def _stop(self, request: _Request) -> None:
+    def _stop(self, request: Request) -> None:
         """Ends a waiting request; one that has the engine or a row checks by itself."""
         if request in self._waiting and isinstance(request.awaited, AwaitResult):
             self._waiting.remove(request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.interface.buckets import CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
@@ -34,7 +34,7 @@ class ModelPool:
     """The pool of one model, and the scheduler of its rows."""
 
     pool: Pool
-    rows: RowScheduler
+    rows: RowScheduler[Any]
     tokenizer: Tokenizer
 
     def row(
@@ -83,7 +83,7 @@ class Pools:
             sizes = size, blocks, engine.eos_token_ids
             pool = Pool(prefixes, engine.memory, *sizes, engine.row_grammars)
             functions = _Functions(self._cache, self._maker, engine)
-            rows = RowScheduler(pool, functions, time.perf_counter)
+            rows: RowScheduler[Any] = RowScheduler(pool, functions, time.perf_counter)
             self._pools[name] = ModelPool(pool, rows, engine.tokenizer)
         return self._pools[name]
 
@@ -132,7 +132,7 @@ class _Functions:
         return cast("PoolFunctions | None", found)
 
     def make(self, rows: int, drafts: int = 0) -> None:
-        self.maker.later(self.engine, self._key(drafts), rows)
+        self.maker.later(self.engine, self._key(drafts), rows, is_missed=True)
 
     def _key(self, drafts: int) -> CacheKey:
         assert self.engine.info.context_length is not None, "a pool has a context length"

@@ -23,7 +23,8 @@ from xla_backend.checkpoints.speech_input import (
     works_on_text,
 )
 from xla_backend.engine.function_resolver import FunctionResolver, Served
-from xla_backend.engine.loop import Awaited, AwaitEngine, AwaitResult, Loop, Stopped
+from xla_backend.engine.loop import Loop
+from xla_backend.engine.request import Awaited, AwaitEngine, AwaitResult, Request, Stopped
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
@@ -54,7 +55,7 @@ SILENCE = 1e-4
 WindowStream = Stream[TranscribedWindow, Transcription]
 
 
-class Hearing:
+class Hearing(Request):
     """A speech request, window by window."""
 
     def __init__(
@@ -64,30 +65,20 @@ class Hearing:
         models: LoadedModels,
         functions: FunctionResolver,
         loop: Loop,
-        may_begin: Callable[[], bool],
+        may_start: Callable[[], bool],
     ) -> None:
+        super().__init__(stream, may_start)
         self._request = request
-        self._stream = stream
         self._models = models
         self._functions = functions
         self._loop = loop
-        self._may_begin = may_begin
         self._language = request.language
-        self._watch = Stopwatch("queue", stream.arrived)
-
-    def steps(self) -> Generator[Awaited, Any, None]:
-        """Runs the request; yields what it waits for, see `loop`."""
-        try:
-            if self._stream.is_stopped or not self._may_begin():
-                raise Stopped
-            self._stream.start()
-            yield from self._run()
-        except Stopped:
-            self._stream.finish(None)
+        self.watch = Stopwatch("queue", stream.arrived)
 
     def _run(self) -> Generator[Awaited, Any, None]:
-        request, watch = self._request, self._watch
-        engine, load_s = yield AwaitResult(self._models.load_beside(request.model))
+        request, watch = self._request, self.watch
+        loads = self._models.load_beside(request.model, lambda: self.enter("loading"))
+        engine, load_s = yield AwaitResult(loads)
         watch.pause_for("load", load_s)
         watch.enter("tokenize")
         speech = engine.speech
@@ -112,7 +103,7 @@ class Hearing:
         first_calls: list[FirstCall] = []
         frames, before = 0, Timing()
         for window in audio.windows(samples, speech.rate, speech.window_s):
-            if self._stream.is_stopped:
+            if self.stream.is_stopped:
                 break
             said = None
             # If all is silence, the first window is run: a result needs a key and times.
@@ -149,12 +140,12 @@ class Hearing:
                 spent = windows[-1].timing
                 first_calls.append(self._functions.record(engine, said.served, wanted, spent))
             before = timing
-            self._stream.put(windows[-1])
+            self.stream.put(windows[-1])
 
         if not heard:
             raise Stopped  # nothing ran, there is no result
         served = heard[0].served
-        self._stream.finish(
+        self.finish(
             Transcription(
                 model=request.model,
                 text=" ".join(window.text for window in windows if window.text),
@@ -187,16 +178,18 @@ class Hearing:
         is_silent: bool,
     ) -> Generator[Awaited, Any, _HeardWindow]:
         """Transcribes one window, see `Guards`; detects the language if it is unknown."""
-        speech, watch = engine.speech, self._watch
+        speech, watch = engine.speech, self.watch
         assert speech is not None  # the recording was read for it
         watch.enter("tokenize")
         features, prompt = speech.features(samples), speech.decoder_prompt
         start = prompt.for_language(self._language) if self._language else prompt.tokens
         watch.enter("queue")
         choice = self._functions.choose(engine, wanted)
-        served = yield AwaitResult(self._functions.serve(engine, wanted, choice, watch.enter))
+        enter = self.makes(choice.outcome)
+        served = yield AwaitResult(self._functions.serve(engine, wanted, choice, enter))
         watch.enter("queue")
         yield AwaitEngine()
+        self.enter("reading")
         watch.enter("prefill")
         key = served.choice.key
         self._loop.tell(EngineStatus("generating", str(key)))
@@ -250,13 +243,14 @@ class Hearing:
 
     def _write_down(self, generation: Generation, key: CacheKey) -> Generator[Awaited, Any, None]:
         """Generates a window's text to its end."""
-        watch = self._watch
+        watch = self.watch
         steps, count = 1, 0
         while True:
             started = time.perf_counter()
             generation.advance(steps)
             step_s = (time.perf_counter() - started) / steps
             watch.lap(generation.length - count)
+            self.enter("writing")
             count, steps = generation.length, max(1, round(CHUNK_S / step_s))
             if generation.is_done:
                 break

@@ -27,8 +27,6 @@ CHARACTER = (
     rf"{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}|{_PAIR})))"
 )
 """One character of a string; half of a surrogate pair is none."""
-PLAIN_CHARACTER = r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])'
-"""One without \\u: a third of the states where strings are counted."""
 _ESCAPED_BEYOND_ASCII = (
     rf"\\u(?:00[89a-fA-F]{_HEX}|0[1-9a-fA-F]{_HEX}{{2}}|[1-9a-cA-CefEF]{_HEX}{{3}}"
     rf"|[dD][0-7]{_HEX}{{2}}|{_PAIR})"

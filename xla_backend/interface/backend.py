@@ -7,7 +7,7 @@ only how they differ.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from xla_backend.interface.buckets import CacheKey
@@ -16,6 +16,7 @@ from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.function_comparison import FunctionComparison, FunctionRequest, StoredKey
 from xla_backend.interface.options import DEFAULT_OPTIONS, AudioInput, GenerationOptions
 from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.request_queue import RequestQueue
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
@@ -24,27 +25,42 @@ from xla_backend.interface.results import (
     ModelInfo,
     Past,
     Prediction,
+    Progress,
     TranscribedWindow,
     Transcription,
 )
+
+NEVER_STARTED = "The request was stopped before it began."
 
 Chunk = TypeVar("Chunk", covariant=True)
 Result = TypeVar("Result", bound=GenerationResult)
 
 
-class AnyStream(Protocol[Chunk, Result]):
-    """The output of a running request: iterate over its chunks once, then read `result`.
+class EventStream(Protocol[Chunk, Result]):
+    """The output of a request for a caller on an event loop.
 
     Attributes:
-        result: None until the iterator has ended; after `stop`, the output so far. Stays None after
-            an error, or if `stop` came before anything ran.
+        result: None until the last chunk was read; after `stop`, the output so far. Stays None
+            after an error, or if `stop` came before anything ran.
     """
 
     result: Result | None
 
     @abstractmethod
-    def __iter__(self) -> Iterator[Chunk]:
-        """The chunks; raises the request's errors."""
+    def events(self) -> AsyncIterator[Progress | Chunk]:
+        """The chunks, and every new state of the request; raises the request's errors."""
+
+    async def whole(self) -> Result:
+        """The result, at the end; as `AnyStream.read_all` otherwise."""
+        try:
+            async for _ in self.events():
+                pass
+        except BaseException:  # the caller has left
+            self.stop()
+            raise
+        if self.result is None:
+            raise EngineStopped(NEVER_STARTED)
+        return self.result
 
     @abstractmethod
     def stop(self) -> None:
@@ -53,6 +69,20 @@ class AnyStream(Protocol[Chunk, Result]):
         Any thread may call it; it returns at once. A running compilation finishes first, because
         XLA cannot be interrupted.
         """
+
+
+class AnyStream(EventStream[Chunk, Result], Protocol[Chunk, Result]):
+    """The output of a request: read its chunks once, then `result`.
+
+    Attributes:
+        progress: the newest state of the request.
+    """
+
+    progress: Progress
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Chunk]:
+        """The chunks, for a caller with a thread; raises the request's errors."""
 
     def close(self) -> None:
         """Abandons the request without waiting for the rest."""
@@ -71,21 +101,12 @@ class AnyStream(Protocol[Chunk, Result]):
             self.close()
             raise
         if self.result is None:
-            raise EngineStopped("The request was stopped before it began.")
+            raise EngineStopped(NEVER_STARTED)
         return self.result
 
 
-class AnyTextStream(AnyStream[str, GenerationResult], Protocol):
-    """The chunks of a text; they are never empty, and joined they are `result.text`."""
-
-    @property
-    @abstractmethod
-    def has_started(self) -> bool:
-        """Whether the request has started, or has ended without starting."""
-
-    @abstractmethod
-    def wait_started(self) -> None:
-        """Waits until the request starts, if the backend knows before the first chunk."""
+AnyTextStream = AnyStream[str, GenerationResult]
+"""The chunks of a text; they are never empty, and joined they are `result.text`."""
 
 
 class AnyBackend(Protocol):
@@ -278,7 +299,24 @@ class AnyBackend(Protocol):
 
 
 class ServedBackend(AnyBackend, Protocol):
-    """An engine in another process that can be restarted, for a page."""
+    """An engine in another process that can be restarted, for many callers.
+
+    Attributes:
+        queue: the order in which their requests run.
+    """
+
+    queue: RequestQueue
+
+    @abstractmethod
+    def reserve(self, what: str, left_s: Callable[[], float | None]) -> AnyTextStream:
+        """Waits in the queue until no other request runs, and keeps others from running.
+
+        It has no chunks; its state is "reserved" from then on, until it is stopped.
+
+        Args:
+            what: its name for those who wait, such as "Measuring".
+            left_s: gives the expected seconds until it is stopped.
+        """
 
     @abstractmethod
     def wait_ready(self, timeout_s: float | None = None) -> bool:

@@ -707,6 +707,42 @@ class EngineStatus:
         return dataclasses.replace(self, **changes)
 
 
+RequestState = Literal[
+    "queued",
+    "loading",
+    "tracing",
+    "compiling",
+    "restoring",
+    "reading",
+    "writing",
+    "reserved",
+    "done",
+    "stopped",
+    "failed",
+]
+"""What a request is doing: "queued" until nothing but a stop can keep it from running; "reserved"
+while it only keeps others from running; the last three are its end."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a request.
+
+    Attributes:
+        state: see `RequestState`.
+        since: `time.perf_counter()` when it began, one clock for all processes of a machine.
+        ahead: while queued, the number of requests before it.
+        waits_for: while queued, the exclusive run before it; empty without one.
+        wait_s: while queued, expected seconds until those before it have ended; None if unknown.
+    """
+
+    state: RequestState
+    since: float
+    ahead: int = 0
+    waits_for: str = ""
+    wait_s: float | None = None
+
+
 class RowRun(NamedTuple):
     """Sizes and times of a row of a pool that ran alone.
 

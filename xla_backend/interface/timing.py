@@ -123,12 +123,12 @@ class Stopwatch:
             self._first_token_s = self._entered - self.started - self._paused
         self._end_span()
 
-    def pause_for(self, name: str, seconds: float) -> None:
-        """Takes the last seconds, up to now, out of the current phase and names them.
+    def pause_for(self, name: str, seconds: float, ended: float | None = None) -> None:
+        """Takes seconds out of the current phase and names them.
 
-        They are not part of any phase, nor of the total.
+        They are not part of any phase, nor of the total. `ended` is when they did; None for now.
         """
-        self.enter(self._phase)
+        self.enter(self._phase, ended)
         self._seconds[self._phase] -= seconds
         self._paused += seconds
         now = self._entered

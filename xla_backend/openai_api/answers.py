@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
+from xla_backend.answers.decoder import IncrementalDecoder
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.results import (
     GenerationResult,
     GrammarWay,
@@ -441,8 +442,11 @@ def progress(text: str) -> dict[str, Progress]:
     if not isinstance(text, TextChunk) or (read := text.progress) is None:
         return {}
     total, cached, processed, time_s = read
-    told_ms = Progress(total=total, cache=cached, processed=processed, time_ms=_ms(time_s))
-    return {"prompt_progress": told_ms}
+    return {
+        "prompt_progress": Progress(
+            total=total, cache=cached, processed=processed, time_ms=_ms(time_s)
+        )
+    }
 
 
 def finish_reason(result: GenerationResult, has_called: bool = False) -> Finish:

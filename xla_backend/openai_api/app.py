@@ -239,7 +239,7 @@ def create_api(host: Host) -> FastAPI:
                 has_times=form.has_times,
             )
             opened = partial(host.backend.submit_speech, job)
-            [result] = await completer.results(request, [opened], alone=True)
+            [result] = await completer.results(request, [opened])
         if (text := form.text(result)) is not None:
             kind = "text/vtt" if form.response_format == "vtt" else "text/plain"
             return Response(text, media_type=kind)

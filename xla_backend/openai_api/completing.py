@@ -13,7 +13,6 @@ import importlib.metadata
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,9 +23,10 @@ from starlette.responses import Response, StreamingResponse
 from xla_backend import __version__
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.interface.backend import AnyStream, Chunk, Result
+from xla_backend.interface.backend import Chunk, EventStream, Result
 from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.request_queue import VISITOR
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import GenerationResult, ModelInfo, TextChunk
 from xla_backend.openai_api.errors import describe, error_object
@@ -60,7 +60,6 @@ class Completer:
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self._threads = ThreadPoolExecutor(host.at_once, thread_name_prefix="v1")
         self._fingerprints: dict[str, str] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
 
@@ -156,7 +155,8 @@ class Completer:
             if isinstance(answer, BaseModel):
                 return Response(answer.model_dump_json(), media_type=JSON)
             return Response(json.dumps(answer), media_type=JSON)
-        runs = Runs(self._threads, host.enter(request, len(asked)), opens)
+        VISITOR.set(host.address(request))
+        runs = Runs(opens)
         try:
             first = asyncio.ensure_future(anext(chunks := runs.chunks()))
             # An error that comes before then gets its own status.
@@ -175,17 +175,16 @@ class Completer:
     async def results(
         self,
         request: Request,
-        opens: Sequence[Callable[[], AnyStream[Chunk, Result]]],
-        alone: bool = False,
+        opens: Sequence[Callable[[], EventStream[Chunk, Result]]],
     ) -> list[Result]:
         """The results of runs that are not streamed; ends them if the client leaves.
 
         Args:
             request: the HTTP request.
             opens: for each run, the function that sends it to the engine.
-            alone: see `Host.enter`.
         """
-        runs = Runs(self._threads, self.host.enter(request, len(opens), alone), opens)
+        VISITOR.set(self.host.address(request))
+        runs = Runs(opens)
         try:
             return await while_there(request, runs.results())
         finally:

@@ -1,6 +1,6 @@
 """`Host`: what the API needs from its server, and which model a request means.
 
-Knows what the server decides: the models, the limits and the queue. Must not know the protocol.
+Knows what the server decides: the models and the limits. Must not know the protocol.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from xla_backend.checkpoints.tokenization import Tokenizer
-    from xla_backend.interface.backend import AnyStream
+    from xla_backend.interface.backend import EventStream
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
     from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
@@ -35,10 +35,12 @@ class Answering(Protocol):
     def prepare(self, request: TextRequest) -> Prepared:
         """Checks and encodes a text request; a Hub model must be loaded."""
 
-    def submit(self, request: TextRequest | Prepared) -> AnyStream[str, GenerationResult]:
+    def submit(self, request: TextRequest | Prepared) -> EventStream[str, GenerationResult]:
         """Starts a text request."""
 
-    def submit_speech(self, request: SpeechRequest) -> AnyStream[TranscribedWindow, Transcription]:
+    def submit_speech(
+        self, request: SpeechRequest
+    ) -> EventStream[TranscribedWindow, Transcription]:
         """Starts a transcription; the recording is a file's path."""
 
     def tokenizer(self, model: str) -> Tokenizer:
@@ -48,18 +50,6 @@ class Answering(Protocol):
         """A hash of a model's weights and settings."""
 
 
-class QueueEntry(Protocol):
-    """A run in the server's queue."""
-
-    @abstractmethod
-    async def wait(self) -> float:
-        """Waits until the run may start; returns the seconds that it waited."""
-
-    @abstractmethod
-    def leave(self) -> None:
-        """Leaves the queue or ends the run; may be called twice."""
-
-
 class Host(Protocol):
     """The server that offers the API.
 
@@ -67,11 +57,9 @@ class Host(Protocol):
         backend: the engine.
         new_tokens: bound on the new tokens of one run.
         audio_s: longest recording, in seconds.
-        at_once: bound on the runs that are under way at once.
     """
 
     backend: Answering
-    at_once: int
     new_tokens: int
     audio_s: float
 
@@ -100,19 +88,6 @@ class Host(Protocol):
         Raises:
             ModelUnavailable: the model is not offered.
             InvalidRequest: a limit is exceeded.
-        """
-
-    @abstractmethod
-    def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[QueueEntry]:
-        """Takes places in the queue; called on the event loop.
-
-        Args:
-            request: the HTTP request.
-            runs: how many places.
-            alone: whether nothing else may run at the same time.
-
-        Raises:
-            NoRoom: too many wait.
         """
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
 from pydantic import Field, PrivateAttr, create_model, model_validator
 
+from xla_backend.answers.reader import AnswerReader
 from xla_backend.grammar import grammars
-from xla_backend.grammar.tool_calls import CallReader
 from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import KINDS, Grammar
@@ -491,9 +491,9 @@ class ChatRequest(GenerationRequest):
             raise NotSupported("tools", str(error), "invalid_value") from error
         self._tool_format = form
 
-    def reader(self) -> CallReader:
+    def reader(self) -> AnswerReader:
         """A reader for one answer."""
-        return CallReader(self._tool_format)
+        return AnswerReader(self._tool_format)
 
     @property
     def with_prompt_logprobs(self) -> bool:

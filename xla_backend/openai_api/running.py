@@ -1,58 +1,34 @@
-"""`Runs`: a request's runs at the engine, for a caller on the event loop.
+"""`Runs`: a request's runs at the engine, side by side.
 
-Knows threads, the queue and an event loop. Must not know HTTP or the protocol. Each run has a
-thread only while it is under way. A slow reader delays nothing: output waits in memory, which the
-requested tokens bound.
+Knows the engine's streams and an event loop. Must not know HTTP or the protocol. No run has a
+thread. A slow reader delays nothing: output waits in memory, which the requested tokens bound.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Executor
 from typing import Generic, cast
 
-from xla_backend.interface.backend import AnyStream, Chunk, Result
+from xla_backend.interface.backend import NEVER_STARTED, Chunk, EventStream, Result
 from xla_backend.interface.errors import EngineStopped
-from xla_backend.interface.results import GenerationResult
-from xla_backend.openai_api.host import QueueEntry
+from xla_backend.interface.results import GenerationResult, Progress
 
 _tasks: set[asyncio.Task[None]] = set()  # the event loop holds only weak references
 
 
 class Runs(Generic[Chunk, Result]):
-    """Runs that start when the queue lets them, side by side."""
+    """Runs, in the order of the engine's queue."""
 
-    def __init__(
-        self,
-        threads: Executor,
-        entries: Sequence[QueueEntry],
-        opens: Sequence[Callable[[], AnyStream[Chunk, Result]]],
-    ) -> None:
-        """Starts the runs.
-
-        Args:
-            threads: read the engine's streams; as many as runs may be under way at once.
-            entries: the queue entry of each run.
-            opens: for each run, the function that sends it to the engine.
-        """
-        self._threads = threads
+    def __init__(self, opens: Sequence[Callable[[], EventStream[Chunk, Result]]]) -> None:
+        """Starts the runs; `opens` are the functions that send each to the engine."""
         self._arrived: asyncio.Queue[tuple[int, Chunk | Result] | Exception] = asyncio.Queue()
         self._tasks = [
-            asyncio.create_task(self._run(place, entry, open))
-            for place, (entry, open) in enumerate(zip(entries, opens, strict=True))
+            asyncio.create_task(self._run(number, open)) for number, open in enumerate(opens)
         ]
-        for task, entry in zip(self._tasks, entries, strict=True):
+        for task in self._tasks:
             _tasks.add(task)
             task.add_done_callback(_tasks.discard)
-
-            # Here, because a task that is cancelled at once never starts.
-            def leave(_: asyncio.Task[None], entry: QueueEntry = entry) -> None:
-                entry.leave()
-
-            task.add_done_callback(leave)
 
     async def chunks(self) -> AsyncIterator[tuple[int, Chunk | Result]]:
         """Pairs of a run's number and its next chunk or, at its end, its result.
@@ -81,36 +57,24 @@ class Runs(Generic[Chunk, Result]):
         for task in self._tasks:
             task.cancel()
 
-    async def _run(
-        self, number: int, entry: QueueEntry, open: Callable[[], AnyStream[Chunk, Result]]
-    ) -> None:
-        waited_s = await entry.wait()
-        loop, put = asyncio.get_running_loop(), self._arrived.put_nowait
-        streams: list[AnyStream[Chunk, Result]] = []
-        is_stopped = threading.Event()
-
-        def read() -> Result | None:
-            streams.append(stream := open())
-            if is_stopped.is_set():  # before it was in the list
-                stream.stop()
-            for chunk in stream:
-                loop.call_soon_threadsafe(put, (number, chunk))
-            return stream.result
-
-        # With the request's id, a context variable, which threads do not inherit.
-        work = loop.run_in_executor(self._threads, contextvars.copy_context().run, read)
+    async def _run(self, number: int, open: Callable[[], EventStream[Chunk, Result]]) -> None:
+        # In a thread, with this context's variables: a dead engine is started again, for example.
+        opening = asyncio.ensure_future(asyncio.to_thread(open))
         try:
-            await asyncio.wait([work])  # cancelling this does not cancel the work
+            stream = await asyncio.shield(opening)
+            async for event in stream.events():
+                if not isinstance(event, Progress):
+                    self._arrived.put_nowait((number, event))
+            if (result := stream.result) is None:
+                raise EngineStopped(NEVER_STARTED)
+            self._arrived.put_nowait((number, result))
+        except Exception as error:
+            self._arrived.put_nowait(error)
         finally:
-            if not work.done():
-                is_stopped.set()
-                for stream in streams:
-                    stream.stop()
-                await asyncio.wait([work])  # the engine works on it until then
-            error = work.exception()
-        if error is not None:
-            put(error if isinstance(error, Exception) else RuntimeError(error))
-        elif (result := work.result()) is None:
-            put(EngineStopped("The request was stopped before it began."))
-        else:
-            put((number, result.after_waiting(waited_s)))
+            opening.add_done_callback(_stop)
+
+
+def _stop(opening: asyncio.Future[EventStream[Chunk, Result]]) -> None:
+    """Stops a stream, if there is one; one that has ended takes no notice."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().stop()

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from xla_backend.answers.reader import AnswerReader, CallPart, Thought
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.grammar.tool_calls import CallPart, CallReader, Thought
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds, last_text
 from xla_backend.interface.results import GenerationResult, TextChunk, Token
@@ -203,7 +203,7 @@ class ChatWriter(_OpenAiWriter):
         super().__init__(body, facts)
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
         self._prompt_logprobs = body.prompt_logprobs
-        self._readers: dict[int, CallReader] = defaultdict(body.reader)
+        self._readers: dict[int, AnswerReader] = defaultdict(body.reader)
         self._pending: dict[int, tuple[Token, ...]] = {}
         self._started: set[int] = set()
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from xla_backend.answers.decoder import AnswerDecoder
 from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.prompts import check_length, check_options, check_prompt
@@ -21,7 +22,7 @@ from xla_backend.checkpoints.speech_input import (
     speech_key,
     works_on_text,
 )
-from xla_backend.checkpoints.tokenization import AnswerDecoder, Tokenizer
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import sample
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import Store

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -34,6 +35,7 @@ from xla_backend.interface.function_comparison import (
     StoredKey,
 )
 from xla_backend.interface.options import DEFAULT_OPTIONS, GenerationOptions
+from xla_backend.interface.request_queue import QueueLimits
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
@@ -47,7 +49,7 @@ from xla_backend.interface.results import (
 )
 from xla_backend.prediction.vocabulary import Known, Vocabulary
 from xla_backend.process import memory
-from xla_backend.process.child import ProcessStream
+from xla_backend.process.child import LeftS, ProcessStream, unknown
 from xla_backend.process.messages import Request, Settings
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.supervisor import EngineHealth, Supervisor
@@ -81,6 +83,7 @@ class BackendProcess(ServedBackend):
         prefix_store: str = "off",
         patience: Patience = Patience(),  # noqa: B008 (immutable)
         on_request: Callable[[FinishedRequest], None] | None = None,
+        limits: QueueLimits = QueueLimits(),  # noqa: B008 (immutable)
     ) -> None:
         """Starts the child and returns.
 
@@ -100,6 +103,7 @@ class BackendProcess(ServedBackend):
             prefix_store: disk space for cached prefixes, in the store's folder: an amount or "off".
             patience: how long a child may send nothing before it counts as hung.
             on_request: called with every request that has ended, from any thread; must return soon.
+            limits: how many requests may wait.
 
         Raises:
             ValueError: an amount of memory cannot be parsed.
@@ -124,7 +128,9 @@ class BackendProcess(ServedBackend):
             on_status,
             on_request,
             patience,
+            limits,
         )
+        self.queue = self._supervisor.queue
         self._default_model = default_model
 
     # --- what needs the engine ------------------------------------------------------------------
@@ -138,7 +144,18 @@ class BackendProcess(ServedBackend):
             except BackendError as error:
                 self._supervisor.refused(Request(0, "generate", request), error)
                 raise
-        return ProcessStream(self._supervisor.submit(Request(0, "generate", request)))
+        left_s = self._left_s(request) if isinstance(request, Prepared) else unknown
+        return ProcessStream(self._supervisor.submit(Request(0, "generate", request), left_s))
+
+    def _left_s(self, prepared: Prepared) -> LeftS:
+        """Predicts a request when its expected seconds are first needed."""
+        predicted = functools.cache(lambda: self.predict_text(prepared).expected_s)
+
+        def left_s(spent_s: float) -> float | None:
+            expected_s = predicted()
+            return None if expected_s is None else max(0.0, expected_s - spent_s)
+
+        return left_s
 
     def submit_speech(
         self, request: SpeechRequest
@@ -149,6 +166,12 @@ class BackendProcess(ServedBackend):
             recording = os.path.abspath(recording)  # noqa: PTH100 (keeps links, takes any string)
             request = dataclasses.replace(request, recording=recording)
         return ProcessStream(self._supervisor.submit(Request(0, "transcribe", request)))
+
+    def reserve(
+        self, what: str, left_s: Callable[[], float | None] = lambda: None
+    ) -> ProcessStream[str, GenerationResult]:
+        call = self._supervisor.submit(Request(0, "reserve", what), lambda spent_s: left_s())
+        return ProcessStream(call)
 
     def load(self, model: str) -> ModelInfo:
         return self._supervisor.submit(Request(0, "load", model)).wait()

@@ -9,19 +9,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Protocol
 
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
 from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.engine.streams import Chunk, Stream
-from xla_backend.interface.backend import Result
+from xla_backend.interface.backend import AnyStream, Result
 from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.errors import EngineStopped
-from xla_backend.interface.results import EngineStatus, Past
+from xla_backend.interface.errors import BackendError, EngineStopped
+from xla_backend.interface.request_queue import Entry, RequestQueue
+from xla_backend.interface.results import EngineStatus, Past, Progress
 from xla_backend.process.messages import Request, Settings, Snapshot
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience, Watchdog, describe_hang
@@ -30,8 +30,14 @@ MAX_MOVES = 3
 """How many children may die while a request waits in them."""
 
 Warming = tuple[tuple[str, CacheKey], ...]
+LeftS = Callable[[float], float | None]
+"""Expected seconds until a request's end, from those since its start; None if unknown."""
 
 logger = logging.getLogger("xla_backend.process.backend_process")
+
+
+def unknown(spent_s: float) -> None:
+    """The `LeftS` of requests that cannot be predicted."""
 
 
 class Owner(Protocol):
@@ -52,90 +58,147 @@ class Owner(Protocol):
     def child_died(self, child: Child, waiting: list[Call]) -> None:
         """It ended by itself, and left the requests that it had not started."""
 
-    def request_finished(self, finished: FinishedRequest) -> None:
-        """A request has its last reply."""
 
-
-class Call:
-    """One request that was sent to a child, made by `Child.submit`.
+class Call(Stream[Any, Any]):
+    """A request of a caller, from its arrival to its last reply, in whichever child.
 
     Attributes:
-        replies: each is "chunk", "result" or "error", and its value.
+        request: the message; `number` is set when a child takes it.
+        entry: its place in the queue.
+        child: that has it; None while it waits in the queue.
+        times_moved: how many children have ended while it waited in them.
     """
 
-    def __init__(self, child: Child, number: int, request: Request, ahead: int) -> None:
-        self.child = child
-        self.number = number
+    entry: Entry
+
+    def __init__(
+        self, request: Request, left_s: LeftS, on_end: Callable[[FinishedRequest], None]
+    ) -> None:
+        """`on_end` is called with its record at its end, in any thread."""
+        super().__init__(request.arrival_time)
         self.request = request
-        self.started = threading.Event()  # also set at its end, so that no caller waits forever
+        self._left_s = left_s
+        self._on_end = on_end
+        self._started_at: float | None = None
+        self.child: Child | None = None
         self.times_moved = 0
-        self._sent = time.perf_counter()
-        self._ahead = ahead
-        self._is_stopped = False
+        self._ahead = 0
         self._is_abandoned = False
-        self.replies: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+
+    def enter(self, queue: RequestQueue, entry: Entry) -> None:
+        """Enters the queue.
+
+        Raises:
+            NoRoom: too many wait.
+        """
+        self.entry = entry
+        queue.enter(entry)
+        self._ahead = len(entry.before())
 
     def wait(self) -> Any:
-        """The result of a request that has one reply only; raises the child's error."""
+        """The result of a request that has no chunks; raises its error."""
         try:
-            kind, value = self.replies.get()
+            for _ in self:
+                pass
+        except BackendError:
+            raise
         except BaseException:  # Ctrl-C: no caller waits any more
             self.abandon()
             raise
-        if kind == "error":
-            raise value
-        return value
+        return self.result
 
     def stop(self) -> None:
-        """Ends it after the present chunk."""
-        self._is_stopped = True
-        self.child.stop(self)
+        """Ends it after the present chunk, or withdraws it."""
+        self.is_stopped = True
+        if (child := self.child) is not None:
+            child.stop(self)
+        elif self.entry.leave():
+            self.end("dropped", None)
 
     def abandon(self) -> None:
         """Ends it; replies are ignored from now on."""
         self._is_abandoned = True
-        self.child.abandon(self)
+        if (child := self.child) is not None:
+            child.abandon(self)
+        else:
+            self.stop()
+
+    def left_s(self) -> float | None:
+        """Expected seconds until its end; None if unknown."""
+        since = self._started_at
+        return self._left_s(0.0 if since is None else time.perf_counter() - since)
 
     # --- called by its child --------------------------------------------------------------------
 
-    def move(self, child: Child, number: int) -> Request:
-        """Assigns it to another child; returns the message for that child."""
-        self.child, self.number = child, number
-        self.times_moved += 1
-        return dataclasses.replace(self.request, number=number, is_moved=True)
+    def report(self, progress: Progress) -> None:
+        self._started_at = self._started_at or progress.since
+        super().report(progress)
+
+    def take(self, child: Child, number: int) -> Request:
+        """Assigns it to a child; returns the message for that child."""
+        self.times_moved += self.child is not None
+        self.request = dataclasses.replace(
+            self.request, number=number, is_moved=self.times_moved > 0
+        )
+        self.child = child
+        return self.request
 
     def repeat_wishes(self) -> None:
         """Repeats a stop or an abandonment that came while it moved."""
         if self._is_abandoned:
-            self.child.abandon(self)
-        elif self._is_stopped:
-            self.child.stop(self)
+            self.abandon()
+        elif self.is_stopped:
+            self.stop()
 
-    def reply(self, kind: str, value: Any) -> None:
-        self.replies.put((kind, value))
-        self.started.set()
+    def end(self, kind: str, value: Any) -> None:
+        """Ends it with its last reply."""
+        wall_s = time.perf_counter() - self.arrived
+        self.entry.leave()
+        if kind == "error":
+            self.fail(value)
+        else:
+            self.finish(value)
+        self._on_end(FinishedRequest(self.request, kind, value, wall_s, self._ahead))
 
-    def finished(self, kind: str, value: Any) -> FinishedRequest:
-        """Its record for `on_request`."""
-        return FinishedRequest(
-            self.request, kind, value, time.perf_counter() - self._sent, self._ahead
-        )
 
+class ProcessStream(AnyStream[Chunk, Result]):
+    """A caller's end of a call. Closing or dropping it before its end stops the request.
 
-class ProcessStream(Stream[Chunk, Result]):
-    """The output of a call. Closing or dropping it before its end stops the request."""
+    Attributes:
+        entry: its place in the queue.
+    """
 
     def __init__(self, call: Call) -> None:
-        super().__init__()
+        self.entry = call.entry
         self._call = call
-        self._items, self._started = call.replies, call.started
-        self.on_stop = call.stop
+        self._is_open = True
+
+    @property
+    def result(self) -> Result | None:  # type: ignore[override]
+        return self._call.result
+
+    @property
+    def progress(self) -> Progress:  # type: ignore[override]
+        return self.entry.placed(self._call.progress)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        return next(self._call)
+
+    async def events(self) -> AsyncIterator[Progress | Chunk]:
+        async for event in self._call.events():
+            yield event
+
+    def stop(self) -> None:
+        self._call.stop()
 
     def close(self) -> None:
         """Stops the request without waiting for it."""
-        if not self._has_ended:
-            self._has_ended = True
+        if self._is_open and not self._call.has_ended:
             self._call.abandon()
+        self._is_open = False
 
     def __del__(self) -> None:
         self.close()
@@ -194,36 +257,26 @@ class Child:
             self._over.wait()
         return self._over.is_set()
 
-    def submit(self, request: Request) -> Call | None:
-        """Sends a request; None if the child is gone. Requests start in this order.
+    def submit(self, call: Call) -> str:
+        """Sends a request; requests start in this order.
 
-        Args:
-            request: without its number, which is set here.
+        Returns:
+            Why the child takes no more requests; empty if it has taken this one.
         """
         with self._lock:
             if self._end is not None:
-                return None
+                return self._end
             number = next(self._numbers)
-            call = Call(self, number, request, ahead=len(self._calls))
-            self._process.send("request", dataclasses.replace(request, number=number))
+            self._process.send("request", call.take(self, number))
             self._calls[number] = call
-        return call
+        call.repeat_wishes()
+        return ""
 
     def adopt(self, calls: list[Call]) -> None:
         """Takes over requests that waited in another child, before later ones."""
         for call in calls:
-            with self._lock:
-                if self._end is None:
-                    request = call.move(self, next(self._numbers))
-                    self._process.send("request", request)
-                    self._calls[call.number] = call
-                    end = None
-                else:
-                    end = self._end
-            if end is None:
-                call.repeat_wishes()
-            else:
-                self.finish(call, "error", EngineStopped(end))
+            if end := self.submit(call):
+                call.end("error", EngineStopped(end))
 
     def waiting(self) -> int:
         """How many requests it has, running ones included."""
@@ -235,14 +288,14 @@ class Child:
 
     def stop(self, call: Call) -> None:
         """Ends a request after the present chunk."""
-        if call.number in self._calls:
-            self._process.send("stop", call.number)
+        if call.request.number in self._calls:
+            self._process.send("stop", call.request.number)
 
     def abandon(self, call: Call) -> None:
         """Ends a request whose replies are no longer wanted."""
-        if self._calls.pop(call.number, None) is not None:
-            self._process.send("stop", call.number)
-            self._tell_finished(call, "abandoned", None)
+        if self._calls.pop(call.request.number, None) is not None:
+            self._process.send("stop", call.request.number)
+            call.end("abandoned", None)
 
     def inherit(self, past: Past) -> None:
         """Takes the times of earlier calls, for predictions until this one has its own."""
@@ -266,11 +319,6 @@ class Child:
         if not self._ended.wait(within_s):
             self._process.kill()
             self._ended.wait()
-
-    def finish(self, call: Call, kind: str, value: Any) -> None:
-        """Sends a request its last reply."""
-        call.reply("result" if kind == "dropped" else kind, value)
-        self._tell_finished(call, kind, value)
 
     def set_status(self, status: EngineStatus) -> None:
         """Says what the engine is doing."""
@@ -320,15 +368,15 @@ class Child:
             waiting = self._take_leave("The engine was replaced.")
             self._tell_owner("child_drained", waiting, tuple(value))
         elif number is not None and (call := self._calls.get(number)):
-            self._take_reply(call, kind, value)
+            self._take_reply(call, number, kind, value)
 
-    def _take_reply(self, call: Call, kind: str, value: Any) -> None:
-        if kind == "started":
-            call.started.set()
+    def _take_reply(self, call: Call, number: int, kind: str, value: Any) -> None:
+        if kind == "progress":
+            call.report(value)
         elif kind == "chunk":
-            call.reply(kind, value)
-        elif self._calls.pop(call.number, None) is not None:
-            self.finish(call, kind, value)
+            call.put(value)
+        elif self._calls.pop(number, None) is not None:
+            call.end(kind, value)
 
     def _tell_owner(self, event: str, *values: Any) -> None:
         """Calls the owner in another thread: it may be waiting for this child's end."""
@@ -336,16 +384,12 @@ class Child:
             tell = getattr(owner, event)
             threading.Thread(target=tell, args=(self, *values), daemon=True, name=event).start()
 
-    def _tell_finished(self, call: Call, kind: str, value: Any) -> None:
-        if (owner := self._owner()) is not None:
-            owner.request_finished(call.finished(kind, value))
-
     def _allowed_s(self) -> float | None:
         """How long the child may send nothing now; None while no request waits for it."""
-        calls = list(self._calls.values())
+        calls = [call for call in [*self._calls.values()] if call.progress.state != "reserved"]
         if self._closing or (self.was_ready and not calls):
             return None
-        options = next((call.request.options for call in calls if call.started.is_set()), None)
+        options = next((call.request.options for call in calls if call.has_started), None)
         return self._patience.allowed_s(self.status, options, bool(self.snapshot.prefetching))
 
     def _end_hung(self, silent_s: float) -> None:
@@ -376,8 +420,8 @@ class Child:
         owner = None if self._closing else self._owner()
         waiting = []
         for call in calls:
-            if call.started.is_set() or owner is None or call.times_moved >= MAX_MOVES:
-                self.finish(call, "error", EngineStopped(sentence))
+            if call.has_started or owner is None or call.times_moved >= MAX_MOVES:
+                call.end("error", EngineStopped(sentence))
             else:
                 waiting.append(call)
         if owner is not None:

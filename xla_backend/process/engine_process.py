@@ -26,7 +26,7 @@ from xla_backend.engine.streams import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
 from xla_backend.interface.function_comparison import FunctionRequest
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
-from xla_backend.interface.results import EngineStatus
+from xla_backend.interface.results import EngineStatus, Progress
 from xla_backend.process import memory
 from xla_backend.process.memory_bound import MemoryBound
 from xla_backend.process.messages import Request, Settings, Snapshot
@@ -62,7 +62,12 @@ class Active(Stream[Any, Any]):
         """Sends a chunk, if the request is streamed."""
         asked = self.request.asked
         if isinstance(asked, Prepared | TextRequest | SpeechRequest) and asked.in_chunks:
-            self._process.send_chunk(self, chunk)
+            self._process.send(self, "chunk", chunk)
+
+    def report(self, progress: Progress) -> None:
+        """Sends its new state."""
+        self._process.send(self, "progress", progress)
+        super().report(progress)
 
     def finish(self, result: Any) -> None:
         self._process.answer(self, "result" if self.has_started else "dropped", result)
@@ -287,14 +292,11 @@ class EngineProcess:
             self._active.append(Active(self._waiting.popleft(), self))
             return self._active[-1]
 
-    def _may_begin(self, active: Active) -> bool:
+    def _may_start(self, active: Active) -> bool:
         """Called before a request starts: some that were queued are left to a successor."""
         with self._condition:
             is_full = "hard_limit" in self._marks_sent
             active.is_handed_over = self._ending or self._draining or is_full
-            if not active.is_handed_over and not active.has_started:
-                active.start()
-                self._channel.send(("started", active.request.number, None))
             return not active.is_handed_over
 
     def _wait_for_active(self) -> None:
@@ -310,16 +312,18 @@ class EngineProcess:
         """Gives a request to the engine."""
         request, asked = active.request, active.request.asked
 
-        def may_begin() -> bool:
-            return self._may_begin(active)
+        def may_start() -> bool:
+            return self._may_start(active)
 
         if isinstance(asked, Prepared | TextRequest):
             try:
-                backend.submit(asked, may_begin, active)
+                backend.submit(asked, may_start, active)
             except Exception as error:
                 active.fail(error)
         elif isinstance(asked, SpeechRequest):
-            backend.submit_speech(asked, may_begin, active)
+            backend.submit_speech(asked, may_start, active)
+        elif request.kind == "reserve":
+            backend.reserve(may_start, active)
         else:
             administers = partial(self._administer, backend, active, asked)
             threading.Thread(target=administers, daemon=True, name=request.kind).start()
@@ -328,9 +332,10 @@ class EngineProcess:
         self, backend: Backend, active: Active, asked: FunctionRequest | str | None
     ) -> None:
         """Handles a request that generates nothing."""
-        if not self._may_begin(active):
+        if not self._may_start(active):
             active.finish(None)
             return
+        active.report(Progress("loading", time.perf_counter()))
         try:
             if isinstance(asked, str):
                 value: Any = backend.load(asked)
@@ -357,9 +362,9 @@ class EngineProcess:
 
     # --- called by the thread that answers ------------------------------------------------------
 
-    def send_chunk(self, active: Active, chunk: Any) -> None:
-        """Sends a chunk of an answer."""
-        self._channel.send(("chunk", active.request.number, chunk))
+    def send(self, active: Active, kind: str, value: Any) -> None:
+        """Sends a reply that is not the last."""
+        self._channel.send((kind, active.request.number, value))
 
     def answer(self, active: Active, kind: str, value: Any) -> None:
         """Sends the last reply of a request."""

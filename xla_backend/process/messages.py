@@ -26,7 +26,7 @@ To the parent: tuples (kind, number of the request or None, value):
 | "soft_limit" | bytes held: the engine is so large that a successor should start |
 | "hard_limit" | bytes held: the engine is so large that it takes no other request |
 | "drained" | models and keys that were still to be compiled: the process ends |
-| "started" | None: the request has started |
+| "progress" | the request's new `Progress`; the first one says that it has started |
 | "chunk" | the next chunk of a stream: text, or a `TranscribedWindow` |
 | "result" | the last reply: what the method returns; a stream's `result` |
 | "error" | the last reply: a `BackendError` |
@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from xla_backend.checkpoints.models import Registry
 
 
-RequestKind = Literal["load", "generate", "transcribe", "compare_function", "clear_functions"]
+RequestKind = Literal[
+    "load", "generate", "transcribe", "compare_function", "clear_functions", "reserve"
+]
 """The methods of `Backend` that need the engine."""
 
 
@@ -104,7 +106,7 @@ class Request:
         number: the parent's number for it, which every reply carries.
         kind: the method.
         asked: the request, a text's prepared unless its model is not loaded; to load a model, its
-            name.
+            name; to reserve the engine, what for.
         arrival_time: `time.perf_counter()` in the parent at the caller's call. That clock is the
             system's monotonic one, which all processes of a machine share.
         request_id: the server's id of the HTTP request; empty for others.
@@ -124,7 +126,7 @@ class Request:
         """The name of its model; empty if it has none."""
         if isinstance(self.asked, Prepared | TextRequest | SpeechRequest):
             return self.asked.model
-        return self.asked if isinstance(self.asked, str) else ""
+        return self.asked if isinstance(self.asked, str) and self.kind == "load" else ""
 
     @property
     def text(self) -> TextRequest | None:

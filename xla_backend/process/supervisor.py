@@ -16,13 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from xla_backend.child_process.parent_side import CLOSE_S
-from xla_backend.interface.errors import BackendError, EngineStopped
-from xla_backend.interface.forks import Origin
+from xla_backend.interface.errors import BackendError, EngineStopped, Origin
 from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.request_queue import Entry, QueueLimits, RequestQueue
 from xla_backend.interface.requests import REQUEST_ID
 from xla_backend.interface.results import EngineStatus, KVMemoryUse
 from xla_backend.process import memory
-from xla_backend.process.child import Call, Child, Warming
+from xla_backend.process.child import Call, Child, LeftS, Warming, unknown
 from xla_backend.process.messages import Request, Settings
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience
@@ -67,6 +67,7 @@ class Supervisor:
 
     Attributes:
         engine: the child that takes requests, or the last one that did.
+        queue: the order of the requests.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Supervisor:
         on_status: Callable[[EngineStatus], None] | None,
         on_request: Callable[[FinishedRequest], None] | None,
         patience: Patience,
+        limits: QueueLimits,
     ) -> None:
         """Starts a child and returns; arguments as for `BackendProcess`.
 
@@ -82,6 +84,7 @@ class Supervisor:
             EngineStopped: it cannot be started.
         """
         self._origin = Origin()
+        self.queue = RequestQueue(limits)
         self._settings = settings
         self._on_status = on_status
         self._on_request = on_request
@@ -129,14 +132,37 @@ class Supervisor:
                 self._renew()
             return self.engine
 
-    def submit(self, request: Request) -> Call:
-        """Sends a request, whose queue time begins now; raises what `current` raises."""
+    def submit(self, request: Request, left_s: LeftS = unknown) -> Call:
+        """Queues a request, whose queue time begins now.
+
+        Args:
+            request: without number and time.
+            left_s: see `Call`.
+
+        Raises:
+            EngineStopped: this was closed, or this process is a fork.
+            NoRoom: too many wait.
+        """
+        self.current()
         request = dataclasses.replace(
             request, arrival_time=time.perf_counter(), request_id=REQUEST_ID.get()
         )
-        while True:
-            if (call := self.current().submit(request)) is not None:
-                return call
+        call = Call(request, left_s, self.request_finished)
+        excludes = ""
+        if request.kind == "compare_function":
+            excludes = "Comparing"
+        elif request.kind == "reserve":
+            excludes = str(request.asked)
+        call.enter(self.queue, Entry(self.queue, lambda: self._send(call), excludes, call.left_s))
+        return call
+
+    def _send(self, call: Call) -> None:
+        """Sends a request to the running child."""
+        try:
+            while self.current().submit(call):
+                pass
+        except BackendError as error:
+            call.end("error", error)
 
     def refused(self, request: Request, error: BackendError) -> None:
         """Records a request that was refused before it was sent."""
@@ -212,7 +238,7 @@ class Supervisor:
             self._replace(child, waiting)
             return
         for call in waiting:  # a new engine would not start either
-            child.finish(call, "error", EngineStopped(child.status.detail))
+            call.end("error", EngineStopped(child.status.detail))
 
     def request_finished(self, finished: FinishedRequest) -> None:
         """A request has its last reply."""
@@ -261,7 +287,7 @@ class Supervisor:
                     self._renew()
             except EngineStopped as error:
                 for call in waiting:
-                    child.finish(call, "error", error)
+                    call.end("error", error)
             else:
                 # Under the lock, so that they stay before new requests.
                 self.engine.adopt(waiting)

@@ -14,8 +14,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from xla_backend.interface.buckets import CHUNK_ROWS
 from xla_backend.interface.timing import Stopwatch
@@ -29,8 +28,6 @@ ROW_COUNTS = (1, 4, 8, 16)
 """Numbers of rows for which functions are compiled. Two rows in a function for four take as long as
 in one for two, because products skip unused rows; eight in one for 16 take 1.17 times as long."""
 MAX_ROWS = max(ROW_COUNTS)
-MAX_AT_ONCE = 4 * MAX_ROWS
-"""Bound on the text requests in an engine; those without a row wait in it."""
 
 CHUNK_S = 0.08
 """Target duration of a chunk of text: short enough for streaming, long enough that the cost of a
@@ -67,25 +64,41 @@ class Functions(Protocol):
         """Queues those for this number of rows to be compiled in the background."""
 
 
-@dataclass(eq=False)
-class RowRequest:
-    """A row and the callbacks of its request."""
+class RowRequest(Protocol):
+    """A request that has a row.
 
-    row: Row  # the text
-    watch: Stopwatch  # the request's stopwatch, for the phases
-    drafts: int  # how many a pass may verify while the row is alone
-    # called once, before the row starts; if it returns False, the row does not run
-    begins: Callable[[], bool]
-    on_read: Callable[[], None]  # called before the first chunk of the prompt and after each
-    # called after each chunk with new tokens; returns whether more are wanted
-    on_tokens: Callable[[], bool]
-    is_stopped: Callable[[], bool]  # whether it was stopped
-    error: Exception | None = None  # what ended it
-    rows_at_most: int = 0  # the largest number of rows that ran at once, itself included
-    has_begun: bool = False
+    Attributes:
+        row: its text.
+        watch: its stopwatch, for the phases.
+        drafts: how many a pass may verify while the row is alone.
+        rows_at_most: the largest number of rows that ran at once, itself included.
+        error: what has ended it.
+    """
+
+    row: Row
+    watch: Stopwatch
+    drafts: int
+    rows_at_most: int
+    error: Exception | None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its caller wants no more."""
+
+    def admit(self) -> bool:
+        """Called before its row is admitted, also again; whether it may run."""
+
+    def read(self) -> None:
+        """Called before the first chunk of the prompt and after each."""
+
+    def write(self) -> bool:
+        """Called after each chunk with new tokens; whether more are wanted."""
 
 
-class RowScheduler:
+Joined = TypeVar("Joined", bound=RowRequest)
+
+
+class RowScheduler(Generic[Joined]):
     """The rows of one pool, running and waiting. For one thread."""
 
     def __init__(self, pool: AnyPool, functions: Functions, clock: Callable[[], float]) -> None:
@@ -93,9 +106,9 @@ class RowScheduler:
         self._pool = pool
         self._functions = functions
         self._clock = clock
-        self._waiting: deque[RowRequest] = deque()
-        self._reading: deque[RowRequest] = deque()
-        self._decoding: list[RowRequest] = []
+        self._waiting: deque[Joined] = deque()
+        self._reading: deque[Joined] = deque()
+        self._decoding: list[Joined] = []
         self._step_s: dict[int, float] = {}
 
     @property
@@ -103,15 +116,15 @@ class RowScheduler:
         """Whether there is anything to do."""
         return bool(self._waiting or self._reading or self._decoding)
 
-    def join(self, request: RowRequest) -> None:
+    def join(self, request: Joined) -> None:
         """Adds a waiting row."""
         self._waiting.append(request)
 
-    def requests(self) -> list[RowRequest]:
+    def requests(self) -> list[Joined]:
         """All rows, the running ones first."""
         return [*self._decoding, *self._reading, *self._waiting]
 
-    def give_up(self, error: Exception) -> list[RowRequest]:
+    def give_up(self, error: Exception) -> list[Joined]:
         requests = self.requests()
         for request in requests:
             request.error = error
@@ -126,7 +139,7 @@ class RowScheduler:
         """All rows wait, because another request runs."""
         self._enter([], "queue")
 
-    def round(self) -> list[RowRequest]:
+    def round(self) -> list[Joined]:
         """Admits rows, reads a chunk, generates a chunk; returns the rows that have ended."""
         ended = self._drop_stopped()
         ended += self._admit()
@@ -134,13 +147,13 @@ class RowScheduler:
         ended += self._decode()
         return ended
 
-    def _drop_stopped(self) -> list[RowRequest]:
-        stopped = [request for request in self.requests() if request.is_stopped()]
+    def _drop_stopped(self) -> list[Joined]:
+        stopped = [request for request in self.requests() if request.is_stopped]
         for request in stopped:
             self._remove(request)
         return stopped
 
-    def _remove(self, request: RowRequest) -> None:
+    def _remove(self, request: Joined) -> None:
         if request in self._waiting:
             self._waiting.remove(request)
             return
@@ -150,7 +163,7 @@ class RowScheduler:
             self._decoding.remove(request)
         self._pool.leave(request.row)
 
-    def _admit(self) -> list[RowRequest]:
+    def _admit(self) -> list[Joined]:
         refused = []
         while self._waiting and len(self._reading) + len(self._decoding) < MAX_ROWS:
             request = self._waiting[0]
@@ -159,14 +172,12 @@ class RowScheduler:
                 break
             self._waiting.popleft()
             try:
-                is_first = not request.has_begun
-                if is_first and not request.begins():
+                if not request.admit():
                     refused.append(request)
                     continue
-                request.has_begun = True
                 self._pool.admit(request.row)
-                if is_first:
-                    request.on_read()
+                if not request.row.generated:
+                    request.read()
             except Exception as error:
                 refused.append(self._failed(request, error))
                 continue
@@ -176,7 +187,7 @@ class RowScheduler:
                 self._reading.append(request)
         return refused
 
-    def _read(self) -> list[RowRequest]:
+    def _read(self) -> list[Joined]:
         if not self._reading:
             return []
         functions = self._functions.of(1)
@@ -197,14 +208,14 @@ class RowScheduler:
             return [self._failed(request, error) for request in group]
         for request in group:
             request.watch.lap()
-            request.on_read()
+            request.read()
             if not request.row.is_read:
                 self._reading.append(request)
         # Their first tokens come next.
         self._decoding = [request for request in group if request.row.is_read] + self._decoding
         return []
 
-    def _decode(self) -> list[RowRequest]:
+    def _decode(self) -> list[Joined]:
         if not self._decoding:
             return []
         group, functions = self._group()
@@ -230,7 +241,7 @@ class RowScheduler:
             request.rows_at_most = max(request.rows_at_most, len(group))
             request.watch.lap(request.row.generated - count)
             try:
-                goes_on = request.on_tokens() and not request.row.is_done
+                goes_on = request.write() and not request.row.is_done
             except Exception as error:
                 ended.append(self._failed(request, error))
                 continue
@@ -239,7 +250,7 @@ class RowScheduler:
                 ended.append(request)
         return ended
 
-    def _group(self) -> tuple[list[RowRequest], PoolFunctions]:
+    def _group(self) -> tuple[list[Joined], PoolFunctions]:
         """The rows that run now, and their functions."""
         count = len(self._decoding)
         if count == 1 and (drafts := self._decoding[0].drafts):
@@ -276,7 +287,7 @@ class RowScheduler:
         last.watch.enter("queue")
         self._waiting.appendleft(last)
 
-    def _failed(self, request: RowRequest, error: Exception) -> RowRequest:
+    def _failed(self, request: Joined, error: Exception) -> Joined:
         request.error = error
         if request in self._decoding or request in self._reading:
             self._remove(request)
@@ -284,7 +295,7 @@ class RowScheduler:
             self._pool.leave(request.row)
         return request
 
-    def _enter(self, group: list[RowRequest], phase: str) -> None:
+    def _enter(self, group: list[Joined], phase: str) -> None:
         """Sets the phase of a group's rows; the others wait in the queue phase.
 
         The first token belongs to the prompt's phase.

@@ -18,37 +18,22 @@ from xla_backend.interface.options import DEFAULT_MAX_SECONDS, MAX_NEW_TOKENS
 from xla_backend.openai_api.app import create_api
 from xla_backend.openai_api.body_size import BodySize
 from xla_backend.openai_api.errors import error_response
-from xla_backend.openai_api.host import Answering, Host, QueueEntry
+from xla_backend.openai_api.host import Answering, Host
 from xla_backend.openai_api.outside import PATH, Outside
 from xla_backend.serving.replicas import Replicas
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
-    from starlette.requests import Request
     from starlette.types import ASGIApp
 
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
     from xla_backend.interface.results import ModelInfo
 
-AT_ONCE = 200
-"""Requests of one ingress at once; each waits in a thread."""
-
-
-class AtOnce(QueueEntry):
-    """An entry without waiting."""
-
-    async def wait(self) -> float:
-        return 0.0
-
-    def leave(self) -> None:
-        """Does nothing."""
-
 
 class ServiceHost(Host):
     """The service as the server that offers the API."""
 
-    at_once = AT_ONCE
     new_tokens = MAX_NEW_TOKENS
     audio_s = DEFAULT_MAX_SECONDS
 
@@ -67,9 +52,6 @@ class ServiceHost(Host):
     ) -> None:
         if model not in self._models:
             raise ModelUnavailable(f"There is no model {model[:80]!r} here; /v1/models lists them.")
-
-    def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[QueueEntry]:
-        return [AtOnce() for _ in range(runs)]
 
 
 def create_app(host: Host) -> ASGIApp:

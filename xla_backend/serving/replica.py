@@ -12,18 +12,18 @@ import asyncio
 import dataclasses
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ray import serve
 
 from xla_backend.checkpoints.models import first_model, open_registry
+from xla_backend.interface.backend import NEVER_STARTED
 from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
-from xla_backend.interface.results import GenerationResult, TranscribedWindow
+from xla_backend.interface.results import GenerationResult, Progress, TranscribedWindow
 from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.process.backend_process import BackendProcess
 from xla_backend.process.child import ProcessStream
@@ -41,10 +41,6 @@ Reply = str | TranscribedWindow | GenerationResult | BackendError | Starting | N
 value, because Serve would log an exception as a fault of the replica."""
 CHECK_S = 0.2
 """How often a request without a first reply looks whether its engine is being replaced."""
-STREAMS = 200
-"""Bound on streams read at once, each in a thread: more than Serve sends."""
-
-Value = TypeVar("Value")
 
 
 class Replica:
@@ -72,7 +68,6 @@ class Replica:
         # its cores, each with as many threads as it has reserved cores.
         os.environ["TF_NUM_INTRAOP_THREADS"] = str(cores)
         os.environ["TF_NUM_INTEROP_THREADS"] = "1"
-        self._threads = ThreadPoolExecutor(STREAMS, thread_name_prefix="stream")
         self._first = first_model(models)
         self._process = BackendProcess(
             open_registry(models, weights=weights),
@@ -102,27 +97,29 @@ class Replica:
         await self.register(request.model)
         try:
             with _submitted(self._process, request, sound) as stream:
-                first = asyncio.ensure_future(self._wait(next, stream, None))
+                events = stream.events()
+                first = asyncio.ensure_future(anext(events, None))
                 try:
                     while not (waits or first.done()):
                         if self._process.status.state == "starting":
                             yield Starting(serve.get_replica_context().replica_id.unique_id)
                             return
                         await asyncio.wait([first], timeout=CHECK_S)
-                    chunk = await first
-                    while chunk is not None:
-                        yield chunk
-                        chunk = await self._wait(next, stream, None)
-                    yield stream.result or EngineStopped("The request was stopped before it began.")
+                    event = await first
+                    while event is not None:
+                        if not isinstance(event, Progress):
+                            yield event
+                        event = await anext(events, None)
+                    yield stream.result or EngineStopped(NEVER_STARTED)
                 finally:
                     first.cancel()
-                    stream.stop()  # not closed, which would not wake the thread that waits for it
+                    stream.close()
         except BackendError as error:
             yield error
 
     async def vocabulary(self, model: str) -> Vocabulary:
         """See `BackendProcess`; the ingress prepares requests with it."""
-        return await self._wait(self._process.vocabulary, model)
+        return await asyncio.to_thread(self._process.vocabulary, model)
 
     @serve.multiplexed(max_num_models_per_replica=-1)
     async def register(self, model: str) -> str:
@@ -143,9 +140,6 @@ class Replica:
     def __del__(self) -> None:
         if hasattr(self, "_process"):
             self._process.close()
-
-    async def _wait(self, function: Callable[..., Value], *arguments: Any) -> Value:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
 
 @contextmanager

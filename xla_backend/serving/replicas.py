@@ -1,13 +1,13 @@
 """`Replicas`: the replicas as one engine that answers the API's requests.
 
 Knows Ray Serve's handle, and what happens to a request whose replica dies or whose engine is being
-replaced. Its methods block, so they are called from threads.
+replaced. Its methods block, so they are called from threads; its streams do not.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextvars import Context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from xla_backend.interface.backend import AnyStream, Chunk, Result
+from xla_backend.interface.backend import Chunk, EventStream, Result
 from xla_backend.interface.buckets import BucketRules
 from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     GenerationResult,
+    Progress,
     TranscribedWindow,
     Transcription,
 )
@@ -95,7 +96,7 @@ class Replicas:
         return Context().run(handle.remote, *arguments)
 
 
-class ReplicaStream(AnyStream[Chunk, Result]):
+class ReplicaStream(EventStream[Chunk, Result]):
     """The stream of one request to a replica."""
 
     def __init__(self, send: Callable[[bool], Any]) -> None:
@@ -106,13 +107,14 @@ class ReplicaStream(AnyStream[Chunk, Result]):
         self._is_stopped = False
         self._response = send(False)
 
-    def __iter__(self) -> Iterator[Chunk]:
+    async def events(self) -> AsyncIterator[Progress | Chunk]:
+        """See `EventStream`; states stay in the replica."""
         sent, waited_s = time.perf_counter(), 0.0
         starting: set[str] = set()
         try:
             while True:
                 refusal: Starting | None = None
-                for reply in self._response:
+                async for reply in self._response:
                     if reply is None:  # the replica has accepted the request
                         waited_s = time.perf_counter() - sent
                     elif isinstance(reply, Starting):

@@ -59,9 +59,9 @@ class BatchMember(Member):
         super().__init__(run, prompt.prompt)
         self.prompt = prompt
 
-    def send(self, backend: ServedBackend) -> None:
+    async def send(self, backend: ServedBackend) -> None:
         self.run.pressed_at = time.perf_counter()  # it waited for the others, in no queue
-        super().send(backend)
+        await super().send(backend)
 
     @property
     def result(self) -> GenerationResult | None:

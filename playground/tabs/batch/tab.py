@@ -116,7 +116,6 @@ class BatchTab:
             shown=lambda batch: {self.report: report.report(batch)},
             ends=[self.files],
             ended=self._run_ended,
-            place=self._page.shared,
         )
         events.connect(
             self.run.click,

@@ -236,7 +236,6 @@ class ChatTab:
             ],
             ended=self._run_ended,
             state=[self.conversations.opened, self.text, self._page.runs_of_visitor],
-            place=self._page.shared,
         )
         entering = [*self._runs.outputs, self.text, self.controls.seed, self.link_notice]
         sent = gr.on(

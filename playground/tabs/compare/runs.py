@@ -6,7 +6,7 @@ like any run, and while it has the engine nothing else is measured or compiled.
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from playground.context.measuring import MeasuringRun, check_answerable, registry_of
@@ -28,6 +28,7 @@ from xla_backend.baselines.comparison import (
     calls_left,
 )
 from xla_backend.baselines.overlay import BaselineMissing, InstallProgress
+from xla_backend.interface.request_queue import RESERVATION
 from xla_backend.interface.timing import Spread, spread
 
 
@@ -66,15 +67,12 @@ class BaselinesRun(ComparisonRun):
         super().stop()
         self.comparison.stop()
 
-    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[None]:
-        """Waits until the engine is idle, then runs the ways.
+    def measure(self, backend: ServedBackend) -> Generator[None, None, None]:
+        """Runs the ways.
 
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served in any way.
         """
-        yield from self.on_idle_engine(backend, self._compare())
-
-    def _compare(self) -> Iterator[None]:
         try:
             if self._may_install and not overlay.is_installed():
                 yield from self._install()
@@ -184,7 +182,7 @@ class VariantsRun(ComparisonRun):
         if self._stream is not None:
             self._stream.stop()
 
-    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[None]:
+    def measure(self, backend: ServedBackend) -> Generator[None, None, None]:
         """Calls each variant once, so that its function is available, then for the measurement."""
         for number, row in enumerate(self.rows):
             self.current = number
@@ -211,6 +209,7 @@ class VariantsRun(ComparisonRun):
         # Exact key: otherwise a larger function might serve one variant and not the other. A salt
         # of its own for each call: every prompt is read, and none found in the cache.
         variant = row.variant
+        RESERVATION.set(getattr(self.held, "entry", None))
         stream = backend.stream(
             variant.model,
             variant.prompt,

@@ -138,7 +138,6 @@ class CompareTab:
             shown=self._run_shown,
             ends=[self.values],
             ended=self._run_ended,
-            place=self._page.alone,
             stopping="Cancelling",
         )
         events.connect(

@@ -4,7 +4,7 @@ Knows the components and what each event does to them. Must not know how anythin
 function is called or timed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import gradio as gr
 
@@ -25,6 +25,7 @@ from xla_backend import (
     ServedBackend,
 )
 from xla_backend.interface.function_comparison import EXAMPLE_FUNCTIONS, MAX_BATCH_SIZE
+from xla_backend.interface.request_queue import RESERVATION
 
 _FIRST = FunctionRequest("dense", 5)
 
@@ -46,10 +47,11 @@ class FunctionRun(MeasuringRun):
         self.met = met
         self.result: FunctionComparison | None = None
 
-    def steps(self, backend: ServedBackend, waited_s: float = 0.0) -> Iterator[None]:
+    def measure(self, backend: ServedBackend) -> Generator[None, None, None]:
         """Compares them, at once."""
         yield
         request = self.request
+        RESERVATION.set(getattr(self.held, "entry", None))
         self.result = backend.compare_function(
             request.function, request.batch_size, pad=request.pad
         )
@@ -145,13 +147,10 @@ class FunctionsTab:
             ends=[self.shown],
             ended=self._run_ended,
             state=[self.shown],
-            place=self._page.alone,
         )
         events.connect(self.run.click, self._run_of, request)
         if self._page.admin:
-            self.clear.click(
-                self._clear, None, self.clear_notice, **ui.PAGE_EVENT, **self._page.alone
-            )
+            self.clear.click(self._clear, None, self.clear_notice, **ui.PAGE_EVENT)
 
     def _refresh(self, function: str, batch_size: int, pad: bool, sent: int | None) -> ui.Updates:
         """Everything that depends on the choice and the engine; sent only if it changed."""

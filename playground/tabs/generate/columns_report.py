@@ -176,10 +176,10 @@ def _phase(member: Member, runs: ColumnRuns, status: EngineStatus) -> Phase:
     if not member.was_sent:
         waits = runs.columns.in_turn
         return Phase("Waiting for another column to end" if waits else "Starting", since)
-    if not run.waits_at_engine:
+    if run.taken_at is not None:
         return phase_of(run, status, None)
     others = [each for each in runs.members if each is not member and not each.is_over]
-    whom = "another column" if any(not e.run.waits_at_engine for e in others) else "the engine"
+    whom = "another column" if any(each.run.taken_at for each in others) else "the engine"
     now = " ".join(filter(None, [ACTIVITY[status.state], model_name(status.detail)]))
     return Phase(f"Waiting for {whom}", since, f"Runs now: {now}")
 

@@ -237,7 +237,6 @@ class PlaygroundTab:
             ],
             ended=self._run_ended,
             state=[self.shown, self._page.runs_of_visitor, self.view, self.session],
-            place=self._page.shared,
         )
         inputs = {self.link.columns, *self.fields.inputs}
         events.connect(self.generate.click, self._runs_of, inputs, [self.controls.seed])

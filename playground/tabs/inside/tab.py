@@ -6,15 +6,15 @@ function is looked into. All of it happens beside the engine, in a process that 
 
 from __future__ import annotations
 
+import asyncio
 import json
-import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import gradio as gr
 
-from playground.context.measuring import TICK_S, is_idle
+from playground.context.measuring import reserved
 from playground.context.page_context import PageContext
 from playground.tabs.inside import report
 from playground.tabs.inside.functions import NO_STORE, check_own, choices, key_of
@@ -26,9 +26,6 @@ from xla_backend import BackendError, CacheKey, InvalidRequest
 from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.inspection.measurement import Measurement
-
-MAX_WAIT_S = 60.0
-"""How long a measurement waits for an idle engine; then it measures beside it."""
 
 _NOTHING = "Choose a compiled function to inspect."
 
@@ -159,14 +156,14 @@ class InsideTab:
         made = {"name": name, "type": "text/html;charset=utf-8", "text": text}
         return {self.notice: "", self._made: json.dumps(made)}
 
-    @_answered
-    def _measure(self, model: str, function: str | None) -> ui.Updates:
-        own = self._own(model, function)
-        started = time.monotonic()
-        while not is_idle(self._page.backend) and time.monotonic() - started < MAX_WAIT_S:
-            time.sleep(TICK_S)
-        self._inspector().measure(*own)
-        return {self.report: report.report(*self._seen(model, function))}
+    async def _measure(self, model: str, function: str | None) -> ui.Updates:
+        try:
+            own = self._own(model, function)
+            async with reserved(self._page.backend, "Measuring"):
+                await asyncio.to_thread(self._inspector().measure, *own)
+            return {self.notice: "", self.report: report.report(*self._seen(model, function))}
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error))}
 
     @_answered
     def _texts(self, model: str, function: str | None) -> ui.Updates:

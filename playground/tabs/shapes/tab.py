@@ -5,10 +5,13 @@ changes the one engine that all visitors share is only built for admins; otherwi
 events exist on the server.
 """
 
+import asyncio
+from functools import partial
 from typing import Any
 
 import gradio as gr
 
+from playground.context.measuring import reserved
 from playground.context.page_context import PageContext
 from playground.tabs.generate.examples import DEFAULTS
 from playground.tabs.shapes import clear_controls, report
@@ -132,11 +135,11 @@ class ShapesTab:
             **ui.LATEST,
         )
         self.make.click(
-            lambda: ui.notice("Asking the engine. Runs that are going on end first.", "calm"),
+            lambda: ui.notice("Asking the engine.", "calm"),
             None,
             self.notice,
             **ui.QUIET,
-        ).then(self._make, self._choice, self.notice, **ui.FOLLOWING, **self._page.alone)
+        ).then(self._make, self._choice, self.notice, **ui.FOLLOWING)
         self.cancel.click(self._cancel, None, self.notice, **ui.QUIET)
 
     def _refresh(self, sent: int | None, model: str, *sizes: list[int]) -> ui.Updates:
@@ -206,7 +209,6 @@ class ShapesTab:
             controls.choice,
             [controls.notice, self._page.status],
             **ui.FOLLOWING,
-            **self._page.alone,
         )
 
     def _ask(self, what: str, shape: str | None = None) -> tuple[Any, ...]:
@@ -218,18 +220,21 @@ class ShapesTab:
     def _ask_one(self, event: gr.EventData) -> tuple[Any, ...]:
         return self._ask(clear_controls.ONE, str(event._data["shape"]))
 
-    def _clear(self, choice: list[Any] | None) -> tuple[str, str]:
+    async def _clear(self, choice: list[Any] | None) -> tuple[str, str]:
         """Waits for its turn, so that no visitor's run is cut off."""
         if choice is None:
             return "", self._page.engine_line()
         what, shape = choice
+        clear = partial(self._backend.clear, disk=what == clear_controls.ALL)
         try:
-            if what != clear_controls.ONE:
-                self._backend.clear(disk=what == clear_controls.ALL)
-            elif shape:
+            if what == clear_controls.ONE:
+                if not shape:
+                    return "", self._page.engine_line()
                 model, key = clear_controls.parse(shape)
                 self._page.check_model(model)
-                self._backend.clear(model, key)
+                clear = partial(self._backend.clear, model, key)
+            async with reserved(self._backend, "Clearing compiled functions"):
+                await asyncio.to_thread(clear)
         except BackendError as error:
             return ui.notice(str(error)), self._page.engine_line()
         self._order.drop()

@@ -5,7 +5,7 @@ stopping work as for every run.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 from playground.context.runs import BETWEEN_UPDATES_S, VisitorRun
 from playground.tabs.speech.examples import words_of
@@ -46,16 +46,18 @@ class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
             max_seconds=self.max_seconds,
         )
 
-    def steps(self, backend: AnyBackend, waited_s: float) -> Iterator[object]:
-        """Transcribes it; yields at the start and with new `windows`. Afterwards see `heard`."""
-        yield self
+    async def steps(self, backend: AnyBackend) -> AsyncIterator[object]:
+        """Transcribes it; yields at every new state and with new `windows`. Afterwards see
+        `transcribed`."""
         last = 0.0
-        for window in self.chunks(backend, waited_s):
-            self.windows += (window,)
+        async for event in self.chunks(backend):
             now = time.perf_counter()
-            if now - last >= BETWEEN_UPDATES_S:
+            if isinstance(event, TranscribedWindow):
+                self.windows += (event,)
+                if now - last < BETWEEN_UPDATES_S:
+                    continue
                 last = now
-                yield window
+            yield event
 
     def transcribed(self) -> Transcribed | None:
         """The final result; None if the run never started."""

@@ -180,7 +180,6 @@ class SpeechTab:
             ends=[self.shown, self.prediction],
             ended=self._run_ended,
             state=[self.shown, *self._options],
-            place=self._page.alone,
         )
         request: list[ui.Field] = [self.model, self.recording, self.num_beams]
         events.connect(

@@ -25,8 +25,8 @@ from tests.playground.fake_backend import MODELS, TOKENS_A_WORD
 from tests.waiting import wait_until
 from xla_backend import EngineStopped, Grammar, Message, ModelUnavailable, OutOfMemory, TokenIds
 from xla_backend.grammar import grammars
+from xla_backend.interface.request_queue import AT_ONCE
 from xla_backend.openai_api.protocols.transcription import saved
-from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 MODEL = "gpt2-stories"
 HELLO = [{"role": "user", "content": "Hello you"}]
@@ -547,24 +547,25 @@ def test_who_leaves_stops_the_run(page: ApiPage, client: openai.OpenAI) -> None:
     next(iter(events))
     page.wait_for(running=2)
     events.close()
-    wait_until(lambda: all(stream.stopped for stream in page.backend.streams))
+    wait_until(lambda: all(stream.is_stopped for stream in page.backend.streams))
     page.wait_for(running=0)
     hasty = client.with_options(timeout=0.5)
     with pytest.raises(openai.APITimeoutError):
         hasty.chat.completions.create(**CHAT)
-    wait_until(lambda: page.backend.streams[-1].stopped)
+    wait_until(lambda: page.backend.streams[-1].is_stopped)
     page.wait_for(running=0)
 
 
 def test_who_leaves_the_line_is_never_run(page: ApiPage, client: openai.OpenAI) -> None:
     page.backend.hold("end")
-    full = MAX_AT_ONCE // 8
+    full = AT_ONCE // 8
     streams = [client.chat.completions.create(**CHAT, stream=True, n=8) for _ in range(full)]
-    page.wait_for(running=MAX_AT_ONCE)
+    page.wait_for(running=AT_ONCE)
     with pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.5).chat.completions.create(**CHAT)
-    page.wait_for(running=MAX_AT_ONCE, waiting=0)
-    assert len(page.backend.asked) == MAX_AT_ONCE
+    page.wait_for(running=AT_ONCE, waiting=0)
+    assert page.backend.streams[-1].result is None
+    assert page.backend.streams[-1].has_started, "it has ended without starting"
     for stream in streams:
         stream.close()
 
@@ -574,7 +575,7 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
     body = json.dumps({**CHAT, "stream": True})
     host, port = page.url.removeprefix("http://").split(":")
     slow = []
-    for _ in range(MAX_AT_ONCE + 1):
+    for _ in range(AT_ONCE + 1):
         slow.append(socket.create_connection((host, int(port))))
         slow[-1].sendall(
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
@@ -863,20 +864,19 @@ def test_requests_of_both_apis_stand_in_one_line(page: ApiPage, client: openai.O
     of_gradio = Client(page.url, verbose=False)
     jobs = [of_gradio.submit("Once", max_new_tokens=16, api_name="/generate") for _ in range(8)]
     page.wait_for(running=8)
-    rest = (MAX_AT_ONCE - 8) // 8
+    rest = (AT_ONCE - 8) // 8
     streams = [client.chat.completions.create(**CHAT, stream=True, n=8) for _ in range(rest)]
-    page.wait_for(running=MAX_AT_ONCE)
+    page.wait_for(running=AT_ONCE)
     with ThreadPoolExecutor(3) as threads:
         chat = threads.submit(client.chat.completions.create, **CHAT)
-        page.wait_for(running=MAX_AT_ONCE, waiting=1)
+        page.wait_for(running=AT_ONCE, waiting=1)
         jobs.append(of_gradio.submit("Last", max_new_tokens=16, api_name="/generate"))
-        page.wait_for(running=MAX_AT_ONCE, waiting=2)
+        page.wait_for(running=AT_ONCE, waiting=2)
         page.backend.streams[0].stop()
-        wait_until(lambda: len(page.backend.asked) == MAX_AT_ONCE + 1)
-        page.wait_for(running=MAX_AT_ONCE, waiting=1)
+        page.wait_for(running=AT_ONCE, waiting=1)
+        assert page.backend.streams[-1].progress.ahead == AT_ONCE, "the chat has come in before it"
         page.backend.streams[1].stop()
-        wait_until(lambda: len(page.backend.asked) == MAX_AT_ONCE + 2)
-        page.wait_for(running=MAX_AT_ONCE)
+        page.wait_for(running=AT_ONCE)
         for stream in page.backend.streams:
             stream.stop()
         assert chat.result().timings["queue_ms"] > 0
@@ -885,24 +885,6 @@ def test_requests_of_both_apis_stand_in_one_line(page: ApiPage, client: openai.O
     assert last == [(Message("user", "Hello you"),), "Last"]
     for stream in streams:
         stream.close()
-
-
-def test_a_recording_is_heard_alone(page: ApiPage, client: openai.OpenAI) -> None:
-    page.backend.hold("end")
-    before = client.chat.completions.create(**CHAT, stream=True)
-    page.wait_for(running=1)
-    with ThreadPoolExecutor(2) as threads, RECORDING.open("rb") as file:
-        heard = threads.submit(
-            client.audio.transcriptions.create, model="openai/whisper-tiny", file=file
-        )
-        page.wait_for(running=1, waiting=1)
-        behind = threads.submit(client.chat.completions.create, **CHAT)
-        page.wait_for(running=1, waiting=2)
-        page.backend.release()
-        before.close()
-        assert heard.result().text == "turn it off"
-        behind.result()
-    assert [values[0] for values in page.backend.asked] == [MODEL, "openai/whisper-tiny", MODEL]
 
 
 def test_limits_hold_here_too() -> None:
@@ -921,12 +903,12 @@ def test_limits_hold_here_too() -> None:
         assert page.backend.asked[-1][2].max_new_tokens == 20
         page.backend.hold("end")
         short = {**CHAT, "stream": True}
-        full = [client.chat.completions.create(**short, n=2) for _ in range(MAX_AT_ONCE // 2)]
-        page.wait_for(running=MAX_AT_ONCE)
+        full = [client.chat.completions.create(**short, n=2) for _ in range(AT_ONCE // 2)]
+        page.wait_for(running=AT_ONCE)
         with pytest.raises(openai.RateLimitError, match="of yours wait already") as caught:
             client.chat.completions.create(**short, n=3)
         assert caught.value.response.headers["retry-after"] == "2"
-        assert page.page.context.line.waiting == 0
+        page.wait_for(running=AT_ONCE)
         for stream in full:
             stream.close()
 

@@ -1,6 +1,8 @@
 """Who may run, who stops what, and which waiting counts as waiting."""
 
+import asyncio
 import threading
+from collections.abc import Generator
 from dataclasses import replace
 
 import pytest
@@ -8,9 +10,10 @@ import pytest
 from playground.context.measuring import MeasuringRun
 from playground.context.runs import Ending, TextRun, VisitorRuns, reporting_errors
 from playground.tabs.generate.report import report
+from tests.playground.carrying_out import steps
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
-from xla_backend import EngineStatus, GenerationOptions, InvalidRequest
+from xla_backend import EngineStatus, GenerationOptions, InvalidRequest, ServedBackend
 
 
 @pytest.fixture
@@ -24,47 +27,72 @@ def a_run() -> TextRun:
 
 def test_a_run_yields_the_text_so_far_and_ends_with_a_result() -> None:
     run = a_run()
-    texts = list(run.steps(FakeBackend([" upon", " a", " time"]), waited_s=0.0))
-    assert texts[:2] == ["", " upon"], "it begins, then the first text comes without a wait"
+    texts = steps(run, FakeBackend([" upon", " a", " time"]))
+    assert "" in texts, "a new state"
+    assert " upon" in texts, "the first text comes without a wait"
     shown = run.shown()
     assert (shown.prompt, shown.other_s) == ("Once", 0.0)
     assert shown.result.timing.queue_s == 0.0
 
 
 def test_a_stop_keeps_what_was_written_and_what_waited_never_runs() -> None:
-    run = a_run()
-    texts = run.steps(FakeBackend([" a"] * 1000), waited_s=0.0)
-    next(texts)
-    next(texts)
-    run.stop()
-    assert list(texts) == []
+    engine, run = FakeBackend([" a"] * 1000), a_run()
+    engine.hold("text")
+    engine.write(" a")
+
+    async def stop() -> list[str]:
+        texts = []
+        async for text in run.steps(engine):
+            texts.append(text)
+            if text:
+                run.stop()
+        return texts
+
+    assert asyncio.run(stop())[-1] == " a"
     shown = run.shown()
     assert (shown.result.text, shown.result.finish) == (" a", "stopped")
 
     engine, run = FakeBackend(), a_run()
     run.stop()
-    assert list(run.steps(engine, waited_s=0.0)) == []
+    assert steps(run, engine) == []
     assert run.shown() is None
     assert engine.asked == []
 
 
-def test_waiting_for_another_run_counts_as_queue() -> None:
+def test_a_run_that_waits_for_another_knows_how_many_are_ahead_and_can_be_withdrawn() -> None:
     engine, run = FakeBackend(), a_run()
-    engine.generate(run.model, run.prompt, run.options)
-    list(run.steps(engine, waited_s=2.0))
-    shown = run.shown()
-    itself = engine.generate(run.model, run.prompt, run.options).timing
-    assert shown.result.timing.queue_s == 2.0
-    assert shown.result.timing.total_s == pytest.approx(2.0 + itself.total_s)
+    measuring = engine.reserve("Measuring", lambda: 30.0)
+
+    async def wait() -> None:
+        carried_out = asyncio.ensure_future(anext(run.steps(engine), None))
+        while run.request_progress is None:
+            await asyncio.sleep(0)
+        progress = run.request_progress
+        assert (progress.ahead, progress.waits_for, progress.wait_s) == (1, "Measuring", 30.0)
+        run.stop()
+        assert await carried_out is None
+
+    asyncio.run(wait())
+    assert (run.ahead, run.taken_at, run.shown()) == (1, None, None)
+    assert (engine.queue.running, engine.queue.waiting) == (1, 0)
+    measuring.stop()
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_waiting_for_the_background_is_not_waiting_for_others(ahead: int) -> None:
     engine, run = FakeBackend(), a_run()
-    run.ahead = ahead
     run.prediction = engine.predict(run.model, run.prompt, run.options)
     engine.make_ready(run.model, run.prediction.key)
-    list(run.steps(engine, waited_s=2.0))
+    engine.hold("turn")
+
+    def go_on() -> None:
+        engine.reached("turn")
+        engine.clock.advance(2.0)
+        engine.release()
+
+    threading.Thread(target=go_on).start()
+    steps(run, engine)
+    run.ahead = ahead
     shown = run.shown()
     assert shown is not None
     said = "this shape was being compiled in the background" in report(shown)
@@ -75,7 +103,7 @@ def test_a_start_of_the_engine_is_named_apart(clock: Clock) -> None:
     engine, run = FakeBackend(), a_run()
     engine.status = EngineStatus("starting")
     clock.now += 60.0
-    list(run.steps(engine, waited_s=0.0))
+    steps(run, engine)
     shown = run.shown()
     assert shown.other_s == 60.0 - shown.result.timing.total_s
 
@@ -83,8 +111,7 @@ def test_a_start_of_the_engine_is_named_apart(clock: Clock) -> None:
 def test_loading_the_model_is_part_of_the_time_from_end_to_end() -> None:
     engine, run = FakeBackend(), a_run()
     engine.hold("load")
-    texts = run.steps(engine, waited_s=0.0)
-    ended = threading.Thread(target=list, args=(texts,))
+    ended = threading.Thread(target=steps, args=(run, engine))
     ended.start()
     engine.reached("load")
     engine.clock.advance(12.3)
@@ -94,27 +121,14 @@ def test_loading_the_model_is_part_of_the_time_from_end_to_end() -> None:
     assert answer.timing.total_s == pytest.approx(told.timing.total_s + 12.3)
 
 
-def test_whoever_waits_is_told_for_how_long_where_that_is_known() -> None:
-    runs, engine = VisitorRuns(), FakeBackend()
-    for place, expected_s in enumerate((2.0, 3.0, None)):
-        run = a_run()
-        said = engine.predict(run.model, run.prompt, run.options)
-        run.prediction = replace(said, expected_s=expected_s)
-        runs.begin(str(place), run)
-    runs.begin("last", a_run())
-    assert runs.seconds_ahead("2", 2) == 5.0
-    assert runs.seconds_ahead("2", 3) is None, "a program is before it, too"
-    assert runs.seconds_ahead("last", 3) is None, "nobody knows how long the third takes"
-
-
 def test_a_visitor_has_one_run_at_a_time_and_one_event_carries_it_out() -> None:
     runs = VisitorRuns()
-    assert runs.begin("one", a_run()) == 0
+    runs.begin("one", a_run())
     with pytest.raises(InvalidRequest, match="has not ended yet"):
         runs.begin("one", a_run())
-    assert runs.begin("two", a_run()) == 1
+    runs.begin("two", a_run())
     runs.leave("one")
-    assert runs.begin("three", a_run()) == 1
+    runs.begin("one", a_run())
 
     runs = VisitorRuns()
     run = a_run()
@@ -225,8 +239,7 @@ def test_a_run_or_measurement_keeps_the_engine_and_says_how_long(clock: Clock) -
     making = EngineStatus("compiling", str(run.prediction.key))
     assert runs.occupation(making) is None, "it has not begun"
     assert runs.take("me") is run
-    texts = run.steps(engine, waited_s=0.0)
-    next(texts)
+    steps(run, engine)
     clock.now += 1.0
     occupation = runs.occupation(making)
     assert occupation.activity == "", "the engine itself says what it does"
@@ -234,18 +247,51 @@ def test_a_run_or_measurement_keeps_the_engine_and_says_how_long(clock: Clock) -
     assert runs.occupation(EngineStatus("compiling", "another key")) is None
     assert runs.occupation(EngineStatus("generating", making.detail)) is None
 
-    runs, run = VisitorRuns(), Measurement()
+
+def test_a_measurement_waits_for_others_and_keeps_them_from_running(clock: Clock) -> None:
+    engine, run, runs = FakeBackend(), Measurement(), VisitorRuns()
     runs.begin("me", run)
     assert runs.occupation(EngineStatus("ready")) is None
-    runs.take("me")
-    occupation = runs.occupation(EngineStatus("ready"))
-    assert (occupation.activity, occupation.left_s) == ("Measuring", None)
-    run.ends_at = clock.now + 30.0
-    occupation = runs.occupation(EngineStatus("generating"))
-    assert occupation.left_s == 30.0
+    engine.hold("text")
+    before = engine.stream("gpt2-stories", "Once")
+
+    async def carry_out() -> None:
+        progress = run.steps(engine)
+        first = asyncio.ensure_future(anext(progress))
+        while run.request_progress is None:
+            await asyncio.sleep(0)
+        assert (run.ahead, run.taken_at) == (1, None)
+        after = engine.stream("gpt2-stories", "Twice")
+        assert after.progress.waits_for == "Measuring"
+        before.stop()
+        assert await first == "began"
+        occupation = runs.occupation(EngineStatus("ready"))
+        assert (occupation.activity, occupation.left_s) == ("Measuring", None)
+        run.ends_at = clock.now + 30.0
+        assert runs.occupation(EngineStatus("generating")).left_s == 30.0
+        assert after.progress.wait_s == 30.0
+        assert [step async for step in progress] == ["ended"]
+        engine.release()
+        assert (await after.whole()).text == " there was a"
+
+    asyncio.run(carry_out())
     runs.leave("me")
     assert runs.occupation(EngineStatus("ready")) is None
 
 
+def test_a_measurement_that_is_stopped_before_its_turn_measures_nothing() -> None:
+    engine, run = FakeBackend(), Measurement()
+    engine.hold("text")
+    before = engine.stream("gpt2-stories", "Once")
+    threading.Thread(target=run.stop).start()
+    assert steps(run, engine) == []
+    assert engine.queue.waiting == 0
+    before.stop()
+
+
 class Measurement(MeasuringRun):
     activity = "Measuring"
+
+    def measure(self, backend: ServedBackend) -> Generator[object, None, None]:
+        yield "began"
+        yield "ended"

@@ -1,6 +1,6 @@
 """What the page says about the engine."""
 
-from dataclasses import replace
+from types import SimpleNamespace
 from typing import get_args, get_type_hints
 
 import pytest
@@ -10,7 +10,8 @@ from playground.context.status_line import phase_of, queued, status_line, stoppi
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.reader import words
-from xla_backend import CacheOutcome, EngineStatus, GenerationOptions
+from xla_backend import EngineStatus, GenerationOptions
+from xla_backend.interface.results import Progress, RequestState
 
 STATES = get_args(get_type_hints(EngineStatus)["state"])
 
@@ -71,10 +72,14 @@ def test_it_says_for_how_long_a_comparison_or_a_compile_goes_on(clock: Clock) ->
 def test_whoever_waits_reads_the_place_the_time_and_what_runs(clock: Clock) -> None:
     comparing = Occupation("Comparing", clock.now, 65.2)
     run = TextRun("model", "Once", GenerationOptions())
-    waits = queued(run, 1, EngineStatus("ready"), comparing, 65.2)
+    waiting = Progress("queued", 0.0, 1, "", 65.2)
+    waits = queued(run, waiting, EngineStatus("ready"), comparing)
     assert waits[:3] == ("Queued: 1 request ahead", clock.now, "about 65 s · Runs now: Comparing")
     compiling = EngineStatus("compiling", "padded 16", since=clock.now)
-    assert queued(run, 2, compiling, None, None).more == "Runs now: Compiling padded 16"
+    behind_two = Progress("queued", 0.0, 2)
+    assert queued(run, behind_two, compiling, None).more == "Runs now: Compiling padded 16"
+    measuring = Progress("queued", 0.0, 2, "Measuring")
+    assert queued(run, measuring, compiling, None).more == "Runs now: Measuring"
     clock.now += 7.0
     line = status_line(compiling, phase=waits)
     assert words(line) == f"{waits.name} {waits.more} 7 s", "the header says what the panel says"
@@ -89,31 +94,36 @@ def test_a_run_says_what_becomes_of_it(clock: Clock) -> None:
     run.prediction = FakeBackend().predict("gpt2-stories", "Once", run.options)
     own = str(run.prediction.key)
 
-    def phase(state: str, detail: str = "", progress: float | None = None) -> object:
-        since = clock.now - 4.0
-        found = phase_of(run, EngineStatus(state, detail, since, progress), 98_000_000)  # type: ignore[arg-type]
+    def phase(
+        own_state: RequestState, state: str, detail: str = "", share: float | None = None
+    ) -> object:
+        stream = SimpleNamespace(progress=Progress(own_state, clock.now))
+        run._stream = stream  # type: ignore[assignment]  # noqa: SLF001
+        status = EngineStatus(state, detail, clock.now - 4.0, share)  # type: ignore[arg-type]
+        found = phase_of(run, status, 98_000_000)
         return found.name, found.more, found.share, found.badge
 
     downloading = ("Downloading the model", "12 of 48 MB", 0.25, "RUNNING")
-    assert phase("downloading", "12 of 48 MB", 0.25) == downloading
-    assert phase("loading", "model") == ("Loading the model", "98 MB", 0.0, "RUNNING")
+    assert phase("loading", "downloading", "12 of 48 MB", 0.25) == downloading
+    loading = ("Loading the model", "98 MB", 0.0, "RUNNING")
+    assert phase("loading", "loading", "model") == loading
     others = ("Waiting: another model is being loaded", "", 0.0, "QUEUED")
-    assert phase("loading", "other") == others
+    assert phase("queued", "loading", "other") == others
     others = ("Waiting: the engine is compiling another shape, other", "", 0.0, "QUEUED")
-    assert phase("tracing", "other") == others
+    assert phase("queued", "tracing", "other") == others
     for state in ("tracing", "compiling"):
-        assert phase(state, own) == ("Compiling this shape", "", 0.0, "RUNNING")
-    met, run.prediction = run.prediction, replace(run.prediction, outcome=CacheOutcome.DISK)
-    assert phase("compiling", own) == ("Restoring this shape from disk", "", 0.0, "RUNNING")
-    run.prediction = met
-    assert phase("generating", own) == ("Reading the prompt", "", 0.0, "RUNNING")
-    assert phase("generating", own, 0.4) == ("Reading the prompt", "40%", 0.4, "RUNNING")
+        assert phase(state, state, own) == ("Compiling this shape", "", 0.0, "RUNNING")
+    restoring = ("Restoring this shape from disk", "", 0.0, "RUNNING")
+    assert phase("restoring", "compiling", own) == restoring
+    assert phase("reading", "generating", own) == ("Reading the prompt", "", 0.0, "RUNNING")
+    part = ("Reading the prompt", "40%", 0.4, "RUNNING")
+    assert phase("reading", "generating", own, 0.4) == part
     run.text = " upon"
     # A text that grows was told to wait while something was made beside it.
     for state in ("generating", "loading", "compiling"):
-        assert phase(state, "other") == ("Generating", "", 0.0, "RUNNING")
+        assert phase("writing", state, "other") == ("Generating", "", 0.0, "RUNNING")
     run.text = ""
-    assert phase("ready") == ("Starting", "", 0.0, "RUNNING")
+    assert phase("queued", "ready") == ("Starting", "", 0.0, "RUNNING")
 
 
 @pytest.mark.parametrize(

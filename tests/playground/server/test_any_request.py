@@ -145,11 +145,12 @@ def test_an_answer_to_no_request(http: httpx.Client, number: str) -> None:
     assert "no request with this number" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("data", [[], ["one too many"]], ids=["right", "refused"])
-def test_an_answer_is_read_once(http: httpx.Client, data: list[str]) -> None:
-    number = http.post(f"{API}/call/models", json={"data": data}).json()["event_id"]
-    address = f"{API}/call/models/{number}"
-    assert ("error" if data else "complete") in http.get(address).text
+@pytest.mark.parametrize("is_right", [True, False], ids=["right", "refused"])
+def test_an_answer_is_read_once(http: httpx.Client, is_right: bool) -> None:
+    endpoint, data = ("models", []) if is_right else ("transcribe", ["a path"] + [None] * 4)
+    number = http.post(f"{API}/call/{endpoint}", json={"data": data}).json()["event_id"]
+    address = f"{API}/call/{endpoint}/{number}"
+    assert ("complete" if is_right else "error") in http.get(address).text
     again = http.get(address)  # It was a stream in which nothing ever came.
     assert (again.status_code, "read already" in again.json()["detail"]) == (404, True)
 

@@ -14,7 +14,8 @@ from tests import checkpoints
 from tests.oracle import OracleTokenizer, load_oracle_tokenizer
 from tests.program import python
 from xla_backend import TokenIds, question
-from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
+from xla_backend.answers.decoder import IncrementalDecoder
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 
 ODD_TEXTS = [
@@ -315,7 +316,8 @@ def test_tokenization_imports_no_tensorflow(tmp_path: Path):
     folder = checkpoints.t5(tmp_path)
     code = (
         "import sys; from pathlib import Path\n"
-        "from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer\n"
+        "from xla_backend.answers.decoder import IncrementalDecoder\n"
+        "from xla_backend.checkpoints.tokenization import Tokenizer\n"
         "assert 'transformers' not in sys.modules\n"
         "tokenizer = Tokenizer.load(Path(sys.argv[1]))\n"
         "IncrementalDecoder(tokenizer).push(tokenizer.encode('the fox'))\n"

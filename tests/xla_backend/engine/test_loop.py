@@ -10,38 +10,50 @@ import pytest
 from tests.xla_backend.engine.fake_functions import FakeFunctions, pool, text_alone
 from tests.xla_backend.engine.fake_model import Steps, encode, fake_backend
 from xla_backend import EngineStopped, GenerationOptions
-from xla_backend.engine.loop import Awaited, AwaitRow, Loop
+from xla_backend.engine.loop import Loop
+from xla_backend.engine.request import Awaited, AwaitRow, Request
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.rows.pool import Row
-from xla_backend.rows.scheduler import RowRequest, RowScheduler
+from xla_backend.rows.scheduler import RowScheduler
 
 
-class OneRow(Stream[str, list[int]]):  # type: ignore[type-var]
-    """A text in a pool on a loop, without a request."""
+class OneRow(Request):
+    """A text in a pool on a loop."""
+
+    drafts = rows_at_most = 0
+    error: Exception | None = None
 
     def __init__(
         self,
         loop: Loop,
         on_call: Callable[[str], None] = lambda name: None,
-        scheduler: type[RowScheduler] = RowScheduler,
+        scheduler: type[RowScheduler[Any]] = RowScheduler,
     ) -> None:
-        super().__init__()
+        super().__init__(Stream[str, Any](), lambda: True)
         functions = FakeFunctions(on_call=lambda name, rows: on_call(name))
         self.rows = scheduler(pool(64), functions, time.perf_counter)
         self.row = Row(encode("red fox"), 7, "", GenerationOptions(max_new_tokens=20))
         self.watch = Stopwatch("queue")
-        loop.submit(self.steps(), self)
+        loop.submit(self)
 
-    def steps(self) -> Generator[Awaited, Any, None]:
-        always, never = (lambda: True), (lambda: False)
-        yield AwaitRow(self.rows, RowRequest(self.row, self.watch, 0, always, never, always, never))
+    def admit(self) -> bool:
+        self.enter("reading")
+        return True
+
+    def read(self) -> None: ...
+
+    def write(self) -> bool:
+        return True
+
+    def _run(self) -> Generator[Awaited, Any, None]:
+        yield AwaitRow(self.rows)
         self.finish(self.row.token_ids[7:])
 
 
-class Broken(RowScheduler):
-    def round(self) -> list[RowRequest]:
+class Broken(RowScheduler[Any]):
+    def round(self) -> list[Any]:
         raise ArithmeticError
 
 
@@ -54,7 +66,7 @@ def test_what_else_the_engine_does_counts_as_a_row_s_queue() -> None:
             loop.post(lambda: time.sleep(0.2))
 
     row = OneRow(loop, on_call)
-    assert row.read_all() == text_alone(encode("red fox"), 20)
+    assert row.stream.read_all() == text_alone(encode("red fox"), 20)
     timing = row.watch.read()
     assert timing.queue_s >= 0.2
     assert timing.total_s - timing.run_s >= 0.2
@@ -65,8 +77,8 @@ def test_what_fails_for_all_rows_ends_them_and_nothing_else() -> None:
     loop = Loop()
     row, broken = OneRow(loop), OneRow(loop, scheduler=Broken)
     with pytest.raises(ArithmeticError):
-        broken.read_all()
-    assert row.read_all()
+        broken.stream.read_all()
+    assert row.stream.read_all()
     assert loop.call(lambda: "alive") == "alive"
     loop.close()
 

@@ -278,6 +278,7 @@ def test_the_page_s_process_knows_what_will_happen(tmp_path: Path) -> None:
             wait_until(lambda: not process.prefetching())
             asked, how = random_request(dice)
             ask(*asked, **how)
+        ask(SHORT, SMALL, mode="rows")
         names = store.names()
         process.clear(disk=False)
         assert process.cached_functions() == []

@@ -14,7 +14,31 @@ from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.rows.pool import Pool, Row
 from xla_backend.rows.prefix_store import PrefixStore
-from xla_backend.rows.scheduler import MAX_ROWS, ROW_COUNTS, RowRequest, RowScheduler
+from xla_backend.rows.scheduler import MAX_ROWS, ROW_COUNTS, RowScheduler
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request for a row."""
+
+    row: Row
+    wants: Callable[[Row], bool]
+    begins: Callable[[], bool]
+    watch: Stopwatch = field(default_factory=lambda: Stopwatch("queue"))
+    drafts: int = 0
+    rows_at_most: int = 0
+    error: Exception | None = None
+    is_stopped: bool = False
+    is_admitted: bool = False
+
+    def admit(self) -> bool:
+        self.is_admitted = self.is_admitted or self.begins()
+        return self.is_admitted
+
+    def read(self) -> None: ...
+
+    def write(self) -> bool:
+        return self.wants(self.row)
 
 
 @dataclass
@@ -23,9 +47,8 @@ class Crowd:
 
     pool: Pool
     functions: FakeFunctions = field(default_factory=FakeFunctions)
-    stopped: set[int] = field(default_factory=set)
-    requests: list[RowRequest] = field(default_factory=list)
-    ended: list[RowRequest] = field(default_factory=list)
+    requests: list[Asked] = field(default_factory=list)
+    ended: list[Asked] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rows = RowScheduler(self.pool, self.functions, lambda: self.functions.now)
@@ -37,24 +60,15 @@ class Crowd:
         salt: str = "all",
         wants: Callable[[Row], bool] = lambda row: True,
         begins: Callable[[], bool] = lambda: True,
-    ) -> RowRequest:
+    ) -> Asked:
         """A request for a text."""
         row = Row(list(prompt), len(prompt), salt, GenerationOptions(max_new_tokens=most))
-        number = len(self.requests)
-        request = RowRequest(
-            row,
-            Stopwatch("queue"),
-            0,
-            begins,
-            lambda: None,
-            lambda: wants(row),
-            lambda: number in self.stopped,
-        )
+        request = Asked(row, wants, begins)
         self.requests.append(request)
         self.rows.join(request)
         return request
 
-    def round(self) -> list[RowRequest]:
+    def round(self) -> list[Asked]:
         ended = self.rows.round()
         self.ended += ended
         return ended
@@ -68,7 +82,7 @@ class Crowd:
         pytest.fail("the rows never end")
 
 
-def text(request: RowRequest) -> list[int]:
+def text(request: Asked) -> list[int]:
     return request.row.token_ids[request.row.prompt_tokens :]
 
 
@@ -112,14 +126,14 @@ def test_texts_of_a_crowd_are_those_alone(seed: int) -> None:
         asked = before[: dice.randint(0, len(before))] + prompt(dice.randint(1, 90), 100 + n)
         crowd.ask(asked, most=dice.randint(1, 70), salt=dice.choice("ab"))
         if dice.random() < 0.2:
-            crowd.stopped.add(dice.randrange(n + 1))
+            crowd.requests[dice.randrange(n + 1)].is_stopped = True
     crowd.run()
     assert len(crowd.ended) == len(crowd.requests) == 10
-    for number, request in enumerate(crowd.requests):
+    for request in crowd.requests:
         row = request.row
         alone = text_alone(row.token_ids[: row.prompt_tokens], row.options.max_new_tokens)
         assert request.error is None
-        assert text(request) == (alone[: row.generated] if number in crowd.stopped else alone)
+        assert text(request) == (alone[: row.generated] if request.is_stopped else alone)
     memory, prefixes = crowd.pool.memory, crowd.pool.prefixes
     assert prefixes.nodes <= memory.used == prefixes.unused() <= memory.limit
     prefixes.clear()
@@ -174,7 +188,7 @@ def test_a_row_that_is_stopped_or_may_not_begin_is_free() -> None:
     crowd = Crowd(pool(64))
     request = crowd.ask(prompt(3, 5), most=1000)
     crowd.round()
-    crowd.stopped.add(0)
+    request.is_stopped = True
     assert crowd.round() == [request]
     assert not crowd.rows.goes_on
 

@@ -287,7 +287,7 @@ def test_a_late_refusal_is_not_run(engine: Backend, steps: Steps, salt: str, is_
     if is_made:
         answer(engine, salt=salt)
     before = list(steps.done)
-    stream = engine.submit(asks(salt=salt), may_begin=lambda: False)
+    stream = engine.submit(asks(salt=salt), may_start=lambda: False)
     assert (list(stream), stream.result) == ([], None)
     assert steps.done == before
 

@@ -205,7 +205,7 @@ def test_a_stop_ends_it_after_a_window(engine: Backend, steps: Steps, folder: st
     assert stream.result.audio_s == whole.windows[1].end_s
     assert whole.finish == "length"
     refused = engine.submit_speech(
-        SpeechRequest(folder, (RATE, tone(1.0)), SHORT), may_begin=lambda: False
+        SpeechRequest(folder, (RATE, tone(1.0)), SHORT), may_start=lambda: False
     )
     assert (list(refused), refused.result) == ([], None)
 

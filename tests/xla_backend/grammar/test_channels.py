@@ -10,12 +10,12 @@ import pytest
 
 from tests.xla_backend.grammar.vocabularies import refused_at, sampled, tokenizer, vocabulary
 from xla_backend import Grammar
-from xla_backend.checkpoints.tokenization import AnswerDecoder
+from xla_backend.answers.decoder import AnswerDecoder
+from xla_backend.answers.reader import AnswerReader, Thought
 from xla_backend.grammar import grammars
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
-from xla_backend.grammar.tool_calls import CallReader, Thought
 from xla_backend.grammar.tool_format import CHANNELS
 from xla_backend.interface.tools import Tools
 
@@ -96,7 +96,7 @@ def test_an_answer_is_read_at_any_cut(text: str) -> None:
     of, _ = tokenizer(KIND)
     begun, ids = of.encode(f"<|start|>user{M}Q{E}{S}"), of.encode(text, special=False)
     for cuts in ([], range(1, len(ids)), *([at] for at in range(1, len(ids)))):
-        decoder, reader, said = AnswerDecoder(of, frozenset(), begun), CallReader(CHANNELS), ""
+        decoder, reader, said = AnswerDecoder(of, frozenset(), begun), AnswerReader(CHANNELS), ""
         thoughts = ""
         for first, last in itertools.pairwise([0, *cuts, len(ids)]):
             for part in reader.push(decoder.push(ids[first:last])):
@@ -194,7 +194,7 @@ def test_what_is_sampled_validates(schema: dict[str, Any], choice: str) -> None:
     for _ in range(40):
         if (text := sampled(made, KIND, dice, most=400)) is None:
             continue
-        reader = CallReader(CHANNELS)
+        reader = AnswerReader(CHANNELS)
         said = reader.read_whole(text)
         assert reader.has_called is is_call
         jsonschema.validate(json.loads(reader.calls[0].arguments if is_call else said), schema)

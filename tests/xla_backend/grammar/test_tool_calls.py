@@ -12,11 +12,11 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from tests.xla_backend.grammar.vocabularies import refused_at, sampled, vocabulary
 from xla_backend import Grammar, InvalidRequest, Message
+from xla_backend.answers.reader import AnswerReader, CallPart
 from xla_backend.grammar import grammars
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
-from xla_backend.grammar.tool_calls import CallPart, CallReader
 from xla_backend.grammar.tool_format import GENERIC, ToolFormat, as_text, learn
 from xla_backend.interface.prompt import ToolCall
 from xla_backend.interface.tools import Tools
@@ -164,9 +164,9 @@ def made(
     return followed
 
 
-def read(form: ToolFormat | None, text: str, size: int) -> tuple[str, CallReader]:
+def read(form: ToolFormat | None, text: str, size: int) -> tuple[str, AnswerReader]:
     """What a text says, and its calls; read in pieces of so many characters."""
-    reader, said, arguments = CallReader(form), "", [""] * 99
+    reader, said, arguments = AnswerReader(form), "", [""] * 99
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     parts = [part for piece in pieces for part in reader.push(piece)]
     for part in [*parts, *reader.finish()]:

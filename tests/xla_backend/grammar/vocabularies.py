@@ -14,7 +14,8 @@ from tokenizers import decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
 from tests import checkpoints, gguf_files
-from xla_backend.checkpoints.tokenization import AnswerDecoder, Tokenizer
+from xla_backend.answers.decoder import AnswerDecoder
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.grammar.automaton import NONE, START, Automaton, Vocabulary
 from xla_backend.grammar.step_by_step import StepByStep
 

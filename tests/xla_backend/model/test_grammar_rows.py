@@ -22,9 +22,9 @@ from xla_backend import (
     Message,
     question,
 )
+from xla_backend.answers.reader import AnswerReader
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.grammar import grammars
-from xla_backend.grammar.tool_calls import CallReader
 from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
@@ -163,7 +163,7 @@ def test_a_required_call_always_parses_and_validates(
             )
             result = engine.generate(model, TokenIds((5, 9 + seed, 40)), options)
             assert result.grammar == way
-            reader = CallReader(form)
+            reader = AnswerReader(form)
             said = reader.read_whole(result.text)
             if choice == "required":
                 assert (said, reader.has_called) == ("", result.finish == "eos")
@@ -190,7 +190,7 @@ def test_the_last_message_in_channels_has_the_form(
             grammar=grammar, max_new_tokens=200, temperature=1.0, seed=seed, logit_bias=ends
         )
         result = engine.generate(folder, question("Who?"), options)
-        reader = CallReader(tokenizer.tool_format)
+        reader = AnswerReader(tokenizer.tool_format)
         said = reader.read_whole(result.text)
         thoughts += "<think>" in result.text
         if result.finish == "eos":
@@ -261,7 +261,7 @@ def test_the_form_holds_behind_thoughts_that_the_prompt_opens(
             grammar=grammar, max_new_tokens=200, temperature=1.0, seed=seed, logit_bias=bias
         )
         result = engine.submit(TextRequest(folder, asked, options, template=template)).read_all()
-        reader = CallReader(GENERIC)
+        reader = AnswerReader(GENERIC)
         said = reader.read_whole(result.text)
         written = [token.id for token in result.tokens]
         if schema is not PERSON or grammar is not form:

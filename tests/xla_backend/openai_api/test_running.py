@@ -1,137 +1,92 @@
-"""Runs at the engine for a caller on the event loop: in turn, in order, no longer than wanted."""
+"""Runs at the engine for a caller on the event loop: in order, no longer than wanted."""
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import pytest
 
 from tests.playground.samples import result
-from xla_backend import AnyStream, EngineStopped, GenerationResult, InvalidRequest
+from xla_backend import EngineStopped, GenerationResult, InvalidRequest
+from xla_backend.engine.streams import Stream
+from xla_backend.interface.results import Progress
 from xla_backend.openai_api.running import Runs
 
-
-@dataclass
-class Line:
-    """A turn that the test lets come."""
-
-    waited_s: float = 0.0
-    may_begin: asyncio.Event = field(default_factory=asyncio.Event)
-    has_left: bool = False
-
-    async def wait(self) -> float:
-        await self.may_begin.wait()
-        return self.waited_s
-
-    def leave(self) -> None:
-        self.has_left = True
+Words = Stream[str, GenerationResult]
 
 
-@dataclass
-class Words(AnyStream[str, GenerationResult]):
-    """Gives words; after the last, waits until it is stopped where it shall."""
-
-    words: tuple[str, ...] = ("a", "b", "c")
-    endless: bool = False
-    error: Exception | None = None
-    result: GenerationResult | None = None
-    stopped: threading.Event = field(default_factory=threading.Event)
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self.words
-        if self.endless:
-            assert self.stopped.wait()
-        if self.error:
-            raise self.error
-        self.result = result()
-
-    def stop(self) -> None:
-        self.stopped.set()
+def written(*words: str, ends: bool = True, error: Exception | None = None) -> Words:
+    """A stream of words, which has ended or never does."""
+    stream = Words()
+    stream.report(Progress("writing", 0.0))
+    for word in words:
+        stream.put(word)
+    if error is not None:
+        stream.fail(error)
+    elif ends:
+        stream.finish(result())
+    return stream
 
 
-def run(*streams: Words, waited_s: float = 0.0) -> list[tuple[int, object]]:
-    async def chunks(threads: ThreadPoolExecutor) -> list[tuple[int, object]]:
-        lines = [Line(waited_s) for _ in streams]
-        runs = Runs(threads, lines, [lambda each=each: each for each in streams])
-        for line in lines:
-            line.may_begin.set()
+def run(*streams: Words) -> list[tuple[int, object]]:
+    async def chunks() -> list[tuple[int, object]]:
+        runs = Runs([lambda each=each: each for each in streams])
         try:
             return [chunk async for chunk in runs.chunks()]
         finally:
             runs.leave()
 
-    with ThreadPoolExecutor(4) as threads:  # whose end the event loop must not wait for
-        return asyncio.run(chunks(threads))
+    return asyncio.run(chunks())
 
 
-def test_pieces_come_in_order_the_result_last_with_the_time_in_the_line() -> None:
+def test_pieces_come_in_order_and_the_result_last() -> None:
     words = tuple(map(str, range(500)))
-    came = run(Words(words), Words(words))
+    came = run(written(*words), written(*words))
     for number in (0, 1):
         of_run = [chunk for each, chunk in came if each == number]
         assert of_run == [*words, result()]
 
-    [reported] = [chunk for _, chunk in run(Words(), waited_s=2.0) if not isinstance(chunk, str)]
-    assert reported == result().after_waiting(2.0)
-    assert reported.timing.queue_s == 2.0
-    assert reported.ttft_s == pytest.approx(result().ttft_s + 2.0)
+
+def test_pieces_that_another_thread_writes_wake_the_loop() -> None:
+    stream = Words()
+
+    def write() -> None:
+        for number in range(200):
+            stream.put(str(number))
+        stream.finish(result())
+
+    threading.Thread(target=write).start()
+    assert [chunk for _, chunk in run(stream)] == [*map(str, range(200)), result()]
 
 
-def test_an_error_of_one_ends_all_and_a_run_that_never_began_is_told() -> None:
-    failing, other = Words((), error=InvalidRequest("No.")), Words(endless=True)
+def test_an_error_of_one_ends_all_and_a_run_that_never_began_is_an_error() -> None:
+    failing, other = written(error=InvalidRequest("No.")), written(ends=False)
     with pytest.raises(InvalidRequest, match=r"No\."):
         run(other, failing)
-    assert other.stopped.is_set()
+    assert other.is_stopped
 
-    class Dropped(Words):
-        def __iter__(self) -> Iterator[str]:
-            return iter(())
-
+    dropped = Words()
+    dropped.finish(None)
     with pytest.raises(EngineStopped, match="before it began"):
-        run(Dropped())
+        run(dropped)
 
 
-def test_who_leaves_stops_what_runs_and_a_place_is_kept_until_then() -> None:
-    async def leave() -> None:
-        running, waiting = Line(), Line()
-        stream, opened = Words(endless=True), []
-        with ThreadPoolExecutor(2) as threads:
-            runs = Runs(threads, [running, waiting], [lambda: stream, lambda: opened.append(1)])
-            running.may_begin.set()
-            chunks = runs.chunks()
-            assert await anext(chunks) == (0, "a")
-            runs.leave()
-            async with asyncio.timeout(20):
-                while not (running.has_left and waiting.has_left):
-                    await asyncio.sleep(0)
-        assert stream.stopped.is_set()
-        assert opened == []
+def test_who_leaves_stops_what_runs_and_what_is_just_being_opened() -> None:
+    may_open = threading.Event()
+    running, late = written("a", ends=False), written(ends=False)
 
-    asyncio.run(leave())
-
-    class Slow(Words):
-        def __iter__(self) -> Iterator[str]:
-            yield "a"
-            assert self.stopped.wait()
-            assert may_end.wait()
-            self.result = result()
-
-    may_end = threading.Event()
+    def open_late() -> Words:
+        may_open.wait()
+        return late
 
     async def leave() -> None:
-        line = Line()
-        with ThreadPoolExecutor(1) as threads:
-            runs = Runs(threads, [line], [Slow])
-            line.may_begin.set()
-            assert await anext(runs.chunks()) == (0, "a")
-            runs.leave()
-            await asyncio.sleep(0.05)
-            assert not line.has_left
-            may_end.set()
-            async with asyncio.timeout(20):
-                while not line.has_left:
-                    await asyncio.sleep(0)
+        opens: list[Callable[[], Words]] = [lambda: running, open_late]
+        runs = Runs(opens)
+        assert await anext(runs.chunks()) == (0, "a")
+        runs.leave()
+        may_open.set()
+        async with asyncio.timeout(20):
+            while not (running.is_stopped and late.is_stopped):
+                await asyncio.sleep(0)
 
     asyncio.run(leave())

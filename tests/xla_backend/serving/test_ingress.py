@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,14 +71,14 @@ class Response:
 
     replies: Iterable[Any]
 
-    def __iter__(self) -> Iterator[Any]:
+    async def __aiter__(self) -> AsyncIterator[Any]:
         for reply in self.replies:
             if isinstance(reply, RayError):
                 raise reply
             yield reply
 
     def result(self) -> Any:
-        return next(iter(self))
+        return next(iter(self.replies))
 
     def cancel(self) -> None:
         """Nothing to be cancelled: each reply is there."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,36 +11,32 @@ from typing import Any
 import pytest
 
 from tests.playground.samples import result
-from xla_backend import EngineStatus, EngineStopped, GenerationOptions, InvalidRequest
+from xla_backend import (
+    EngineStatus,
+    EngineStopped,
+    GenerationOptions,
+    GenerationResult,
+    InvalidRequest,
+)
+from xla_backend.engine.streams import Stream
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.serving import replica as replicas
 from xla_backend.serving.replica import Replica, Starting
 
 OPTIONS = GenerationOptions()
+Words = Stream[str, GenerationResult]
 
 
-class Stream:
-    """Gives chunks; after the last, waits until it is stopped where it shall."""
-
-    def __init__(self, chunks: list[str], error: Exception | None, is_endless: bool) -> None:
-        self.result = None if error else result()
-        self.stopped = threading.Event()
-        self._chunks, self._error, self._is_endless = iter(chunks), error, is_endless
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        for chunk in self._chunks:
-            return chunk
-        if self._is_endless:
-            assert self.stopped.wait()
-        if self._error:
-            raise self._error
-        raise StopIteration
-
-    def stop(self) -> None:
-        self.stopped.set()
+def written(chunks: list[str], error: Exception | None, is_endless: bool) -> Words:
+    """A stream of chunks, which has ended or never does."""
+    stream = Words()
+    for chunk in chunks:
+        stream.put(chunk)
+    if error is not None:
+        stream.fail(error)
+    elif not is_endless:
+        stream.finish(result())
+    return stream
 
 
 class Process:
@@ -55,7 +50,7 @@ class Process:
         self.is_silent = False
         self.asked: list[Any] = []
         self.heard = b""
-        self.streams: list[Stream] = []
+        self.streams: list[Words] = []
 
     def start(self, registry: Any, **settings: Any) -> Process:
         self.settings = settings
@@ -67,14 +62,14 @@ class Process:
 
     def close(self) -> None: ...
 
-    def submit(self, request: Any) -> Stream:
+    def submit(self, request: Any) -> Words:
         self.asked.append(request)
         words = [] if self.is_silent else [" there", " was"]
         is_endless = self.is_endless or self.is_silent
-        self.streams.append(Stream(words, self.error, is_endless))
+        self.streams.append(written(words, self.error, is_endless))
         return self.streams[-1]
 
-    def submit_speech(self, request: SpeechRequest) -> Stream:
+    def submit_speech(self, request: SpeechRequest) -> Words:
         self.heard = Path(str(request.recording)).read_bytes()
         return self.submit(request)
 
@@ -148,7 +143,7 @@ def test_while_the_engine_is_replaced_another_replica_may_answer(
         return replies + await following
 
     assert asyncio.run(replies_of_a_killed_engine()) == [None, Starting("one")]
-    assert process.streams[0].stopped.is_set()
+    assert process.streams[0].is_stopped
     process.is_silent = False
     assert asyncio.run(all_of(replica.run(asked, waits=True)))[-1] == result()
 
@@ -170,7 +165,7 @@ def test_a_client_who_leaves_stops_the_engine(replica: PlainReplica, process: Pr
             await reading
 
     asyncio.run(leave())
-    assert process.streams[0].stopped.is_set()
+    assert process.streams[0].is_stopped
 
 
 def test_a_recording_is_a_file_meanwhile(replica: PlainReplica, process: Process) -> None:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from xla_backend import __version__
 from xla_backend.interface.prompt import Prompt, TokenIds
+from xla_backend.interface.request_queue import AT_ONCE
 from xla_backend.openai_api.completing import Completer
 from xla_backend.openai_api.errors import RETRY_S, NotSupported
 from xla_backend.openai_api.fields import Fields
@@ -110,7 +111,7 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
         settings = {"n_ctx": info.context_length or 0, "params": sampling}
         return {
             "default_generation_settings": settings,
-            "total_slots": host.at_once,
+            "total_slots": AT_ONCE,
             "model_alias": completer.name(info.name),
             "model_path": completer.name(info.name),
             "modalities": {"vision": False, "audio": False},
@@ -126,7 +127,7 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
         context, running = completer.info(model).context_length, host.running()
         return [
             {"id": place, "n_ctx": context or 0, "is_processing": place < running}
-            for place in range(host.at_once)
+            for place in range(AT_ONCE)
         ]
 
     @api.get("/health")

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from xla_backend.grammar.tool_calls import CallPart, Thought
+from xla_backend.answers.reader import CallPart, Thought
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.answers import cache_miss, generated, timings
 from xla_backend.openai_api.errors import NotSupported

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from xla_backend.grammar.tool_calls import CallPart, Thought
+from xla_backend.answers.reader import CallPart, Thought
 from xla_backend.interface.prompt import Message
 from xla_backend.interface.results import GenerationResult, Token
 from xla_backend.openai_api.answers import (

@@ -2,9 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,10 +12,12 @@ from playground.context.page_context import PageContext
 from playground.tabs.batch import report as batch_report
 from playground.tabs.batch.runs import Arrivals, Batch, checked, most_arrivals
 from playground.tabs.batch.summary import summary
-from tests.playground.fake_backend import FakeBackend
+from tests.playground.carrying_out import steps
+from tests.playground.fake_backend import FakeBackend, FakeTextStream
 from tests.playground.reader import is_text
 from tests.playground.samples import INJECTIONS, result
 from xla_backend import EngineStopped, GenerationOptions, GenerationResult, InvalidRequest, Timing
+from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.timing import Span
 
 MODEL = "gpt2-stories"
@@ -41,12 +41,12 @@ class Engine(FakeBackend):
         self._lock = threading.Lock()
         self._all_inside = threading.Barrier(together)
 
-    def stream(self, model: str, prompt: Any, *arguments: Any, **options: Any) -> Any:
+    def submit(self, request: TextRequest | Prepared) -> FakeTextStream:
+        assert isinstance(request, TextRequest)
         with self._lock:
             number = len(self.salts)
-            self.salts.append(options["cache_salt"])
-        stream = super().stream(model, prompt, *arguments, **options)
-        return Spanned(self, stream, float(number))
+            self.salts.append(request.cache_salt)
+        return self._entered(Spanned(self, request, float(number)))
 
     def enter(self) -> None:
         with self._lock:
@@ -59,68 +59,25 @@ class Engine(FakeBackend):
             self._inside -= 1
 
 
-class Spanned:
-    """A stream of the fake engine whose result has spans."""
+class Spanned(FakeTextStream):
+    """A stream whose result has spans."""
 
-    def __init__(self, engine: Engine, stream: Any, started: float) -> None:
-        self._engine, self._stream, self._started = engine, stream, started
-        self.result: GenerationResult | None = None
-        self.has_started = True
+    def __init__(self, engine: Engine, request: TextRequest, started: float) -> None:
+        self._engine, self._starts = engine, started
+        super().__init__(engine, request.model, request, None)
 
-    def wait_started(self) -> None:
-        """It has."""
-
-    def stop(self) -> None:
-        self._stream.stop()
-
-    def __iter__(self) -> Iterator[str]:
+    def _run(self) -> GenerationResult | None:
         self._engine.enter()
-        yield from self._stream
+        result = super()._run()
         self._engine.leave()
-        if self._stream.result is not None:
-            self.result = replace(
-                self._stream.result,
-                spans=(
-                    Span("queue", self._started, 0.25),
-                    Span("prefill", self._started + 0.25, 0.25, 1),
-                    Span("decode", self._started + 0.5, 0.5, 1),
-                ),
-            )
-
-
-class Endless:
-    """A stream that writes until it is stopped."""
-
-    def __init__(self, wrote: threading.Event) -> None:
-        self.result: GenerationResult | None = None
-        self.has_started = True
-        self._wrote = wrote
-        self._stopped = threading.Event()
-
-    def wait_started(self) -> None:
-        """It has."""
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-    def __iter__(self) -> Iterator[str]:
-        yield " a"
-        self._wrote.set()
-        self._stopped.wait()
-        self.result = result(finish="stopped", spans=(Span("decode", 0.0, 1.0, 1),))
-
-
-class EndlessEngine(FakeBackend):
-    """Its requests end when they are stopped."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.streams: list[Endless] = []
-        self.first_wrote = threading.Event()
-
-    def stream(self, *arguments: Any, **options: Any) -> Any:
-        self.streams.append(stream := Endless(self.first_wrote))
-        return stream
+        return result and replace(
+            result,
+            spans=(
+                Span("queue", self._starts, 0.25),
+                Span("prefill", self._starts + 0.25, 0.25, 1),
+                Span("decode", self._starts + 0.5, 0.5, 1),
+            ),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +99,7 @@ def arrivals(
 
 def run(page: PageContext, visitors: int, apart_ms: int | None) -> Batch:
     begun = arrivals(page, visitors, apart_ms)
-    for _ in begun.steps(page.backend, 0.0):
-        pass
+    steps(begun, page.backend)
     return begun
 
 
@@ -203,30 +159,29 @@ def test_both_runs_stand_beside_each_other(built_page: PageContext) -> None:
 
 
 def test_a_stop_or_a_visitor_who_leaves_ends_the_crowd(built_page: PageContext) -> None:
-    engine = EndlessEngine()
+    engine = FakeBackend()
+    engine.hold("text")
+    engine.write(" a")
     begun = arrivals(built_page, 2, 1000)
-    begun.apart_s = 3600.0
-    updates = begun.steps(engine, 0.0)
-    next(updates)
-    engine.first_wrote.wait()
-    assert "1 of 2 have arrived, 0 have their text." in batch_report.report(begun)
-    begun.stop()
-    for _ in updates:
-        pass
+    begun.apart_s, begun.update_s = 3600.0, 0.01
+
+    def stop(step: object) -> None:
+        if begun.members[0].run.text:
+            assert "1 of 2 have arrived, 0 have their text." in batch_report.report(begun)
+            begun.stop()
+
+    steps(begun, engine, stop)
     assert begun.is_over
     assert len(engine.streams) == 1
     assert begun.summary() is None
     assert "Stopped: 0 of 2 have their whole text." in batch_report.report(begun)
 
-    engine = EndlessEngine()
+    engine = FakeBackend()
+    engine.hold("text")
     page = replace(built_page, backend=engine)
     begun = arrivals(page, 2, 0)
-    page.begin("session", begun)
-    updates = begun.steps(engine, 0.0)
-    next(updates)
-    page.runs.leave("session")
-    for _ in updates:
-        pass
+    page.runs.begin("session", begun)
+    steps(begun, engine, lambda step: page.runs.leave("session"))
     assert begun.is_over
 
 

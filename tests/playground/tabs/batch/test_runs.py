@@ -1,5 +1,6 @@
 """A batch, prompt by prompt, and what is shown and written of it. The engine has no model."""
 
+import asyncio
 import csv
 import io
 import json
@@ -12,6 +13,7 @@ from playground import create_app
 from playground.context.page_context import PageContext
 from playground.tabs.batch import report as batch_report
 from playground.tabs.batch.runs import Batch, checked
+from tests.playground.carrying_out import steps
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.samples import INJECTIONS
 from xla_backend import (
@@ -46,8 +48,7 @@ def a_batch(page: PageContext, text: str = PROMPTS) -> Batch:
 
 
 def run(batch: Batch, page: PageContext) -> None:
-    for _ in batch.steps(page.backend, 0.0):
-        pass
+    steps(batch, page.backend)
 
 
 def test_prompts_go_one_after_the_other_and_an_error_is_its_own_row_s(page: PageContext) -> None:
@@ -65,7 +66,7 @@ def test_prompts_go_one_after_the_other_and_an_error_is_its_own_row_s(page: Page
 def test_stop_keeps_what_is_done(page: PageContext) -> None:
     batch = a_batch(page)
     first = batch.members[0]
-    first.send(page.backend)
+    asyncio.run(first.send(page.backend))
     batch.stop()
     run(batch, page)
     assert [member.is_done for member in batch.members] == [True, False, False]

@@ -15,6 +15,7 @@ from playground.tabs.chat.conversation import Conversation, readable
 from playground.tabs.chat.tab import ChatTab
 from playground.tabs.generate.examples import INSTRUCT_DEFAULTS
 from playground.ui.option_controls import values_for
+from tests.playground.carrying_out import answers
 from tests.playground.fake_backend import TALKER, FakeBackend
 from xla_backend import EngineStopped, Message
 
@@ -118,7 +119,7 @@ class Chatting:
         begun = getattr(self.tab, begin)
         self._show(begun(*before, self._request, values))
         runs = self.tab._runs  # noqa: SLF001
-        for updates in runs.carry_out(self._request):
+        for updates in answers(runs.carry_out(self._request)):
             self._show(updates)
         self._show(runs.end(self._request, self.opened, "", []))
 

@@ -16,7 +16,7 @@ from playground.tabs.compare.runs import BaselinesRun, Variant, VariantRow, Vari
 from playground.tabs.compare.shapes_report import shapes_report
 from tests import small_package
 from tests.playground.fake_backend import CONTEXT_LENGTH, FakeBackend
-from tests.playground.samples import KEY, result
+from tests.playground.samples import result
 from xla_backend import GenerationOptions, InvalidRequest
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import CACHED_CALLS, Baseline, BaselineProgress
@@ -54,7 +54,7 @@ def test_a_first_call_is_the_same_number_here_as_elsewhere() -> None:
 def test_each_variant_is_made_ready_and_then_measured_until_a_stop() -> None:
     engine = FakeBackend()
     run = VariantsRun(variants(GREEDY, GREEDY.replace(num_beams=4)))
-    list(run.steps(engine))
+    list(run.measure(engine))
     beams = [options.num_beams for _, _, options, _ in engine.asked]
     assert beams == [1, 4] * (1 + CACHED_CALLS), "later calls go in turn"
     assert all(exact_key for *_, exact_key in engine.asked), "a larger function would serve one"
@@ -65,7 +65,7 @@ def test_each_variant_is_made_ready_and_then_measured_until_a_stop() -> None:
 
     engine = FakeBackend()
     run = VariantsRun(variants(GREEDY, GREEDY.replace(num_beams=4)))
-    for _ in run.steps(engine):
+    for _ in run.measure(engine):
         if run.rows[0].first is not None:
             run.stop()
     assert run.rows[0].first is not None
@@ -75,7 +75,7 @@ def test_each_variant_is_made_ready_and_then_measured_until_a_stop() -> None:
 
 def test_a_variant_that_cannot_be_answered_or_takes_long_keeps_no_other_from_it() -> None:
     run = VariantsRun(variants(GREEDY.replace(max_new_tokens=200), GREEDY))
-    list(run.steps(FakeBackend()))
+    list(run.measure(FakeBackend()))
     assert run.rows[0].problem == "The model has room for 150 tokens."
     assert run.rows[1].is_done
     assert run.rows[0].problem in shapes_report(run.rows)
@@ -96,7 +96,7 @@ def test_ten_lengths_go_through_buckets_and_one_shape() -> None:
     run = VariantsRun(sides, SHAPE_CALLS)
     waiting = shapes_report(run.rows, 0, "First call 1 of 20.")
     assert (waiting.count("NOW"), waiting.count("WAITS")) == (1, 19)
-    list(run.steps(engine))
+    list(run.measure(engine))
     assert len(engine.asked) == 2 * LENGTHS * (1 + SHAPE_CALLS)
     salts = [stream.request.cache_salt for stream in engine.streams]
     assert not any(salts[::2]), "buckets reuse nothing"
@@ -109,34 +109,24 @@ def test_ten_lengths_go_through_buckets_and_one_shape() -> None:
     assert "One shape: compiled for 1 of 10 lengths" in html
     assert "no difference within noise" in html
     assert html.count(">MISS<") == len(buckets) + 1
-    list((again := VariantsRun(sides, SHAPE_CALLS)).steps(engine))
+    list((again := VariantsRun(sides, SHAPE_CALLS)).measure(engine))
     assert shapes_report(again.rows, is_over=True).count("nothing was compiled.") == 2
     with pytest.raises(InvalidRequest, match="no room for 10 prompts of different lengths"):
         of_shapes("gpt2-stories", range(9), CONTEXT_LENGTH - LENGTHS + 1, CONTEXT_LENGTH)
 
 
-@pytest.fixture
-def engine() -> FakeBackend:
-    """An engine that makes something ready in the background."""
-    engine = FakeBackend()
-    engine.prefetch("gpt2-stories", [KEY])
-    return engine
-
-
-def test_lanes_wait_for_an_idle_engine_and_give_its_work_back(engine: FakeBackend) -> None:
-    run = BaselinesRun(Ways(engine))
-    list(run.steps(engine))
-    assert engine.prefetching() == [("gpt2-stories", KEY)]
+def test_a_stop_ends_the_process_of_the_present_lane() -> None:
+    run = BaselinesRun(Ways(FakeBackend()))
+    list(run.measure(FakeBackend()))
     assert run.progress is None
 
-    ways = Ways(engine)
+    ways = Ways(FakeBackend())
     run = BaselinesRun(ways)
-    steps = run.steps(engine)
+    steps = run.measure(FakeBackend())
     next(steps)
     run.stop()
     steps.close()
     assert ways.stops == 1
-    assert engine.prefetching() == [("gpt2-stories", KEY)]
 
 
 @pytest.mark.parametrize("may_install", [True, False])
@@ -147,7 +137,7 @@ def test_the_overlay_of_transformers_lanes_is_installed_first(
     monkeypatch.setattr(overlay, "REQUIREMENTS", small_package.requirements(tmp_path))
     engine = FakeBackend()
     run = BaselinesRun(Ways(engine), may_install)
-    reported = [(run.installing is not None, run.progress is not None) for _ in run.steps(engine)]
+    reported = [(run.installing is not None, run.progress is not None) for _ in run.measure(engine)]
     assert ((True, False) in reported) == may_install == overlay.is_installed()
     assert reported[-1] == (False, True), "the ways come last"
     assert run.problem == ""
@@ -159,6 +149,6 @@ def test_other_lanes_run_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     engine = FakeBackend()
     run = BaselinesRun(Ways(engine), may_install=True)
-    steps = [run.progress for _ in run.steps(engine)]
+    steps = [run.progress for _ in run.measure(engine)]
     assert steps[-1] is not None
     assert re.search(r"could not be installed \(ERROR: No matching .* run: python -m", run.problem)

@@ -1,0 +1,197 @@
+"""`RequestQueue`: the order in which the requests of all callers reach the engine.
+
+Knows arrivals, how many may wait, how many may run at once, and runs that exclude all others. Must
+not know what a request is, nor how it is carried out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from xla_backend.interface.errors import NoRoom
+from xla_backend.interface.results import Progress
+
+VISITOR: ContextVar[str] = ContextVar("visitor", default="")
+"""Who sends the current request, for the limit of each; empty where that limit does not apply."""
+RESERVATION: ContextVar[Entry | None] = ContextVar("reservation", default=None)
+"""The exclusive run that sends the current request, which may then run beside it."""
+AT_ONCE = 64
+"""Bound on the requests at the engine; those without a row wait there."""
+
+
+@dataclass(frozen=True)
+class QueueLimits:
+    """How many requests may wait.
+
+    Attributes:
+        waiting: of all visitors together.
+        waiting_each: of one visitor.
+    """
+
+    waiting: float = math.inf
+    waiting_each: float = math.inf
+
+    def check(self, waiting: int, own: int) -> None:
+        """Refuses one more request.
+
+        Args:
+            waiting: how many requests wait already.
+            own: how many of them are from the same visitor.
+
+        Raises:
+            NoRoom: there is no room for it.
+        """
+        if own >= self.waiting_each:
+            raise NoRoom(
+                f"{_count(own)} of yours wait already; at most {self.waiting_each} may. "
+                "Wait for an answer, then send the next."
+            )
+        if waiting >= self.waiting:
+            raise NoRoom(
+                f"The server is busy: {_count(waiting)} wait already, the limit. "
+                "Nothing is wrong with yours; try again in a minute."
+            )
+
+
+class Entry:
+    """A request in a queue, from its arrival to its end.
+
+    Attributes:
+        visitor: see `VISITOR`. within: see `RESERVATION`.
+        excludes: what it is, for those who wait, if no other request may run beside it.
+        left_s: gives the expected seconds until its end; None if unknown.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        admit: Callable[[], None],
+        excludes: str = "",
+        left_s: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """`admit` is called once, in any thread, when it may run."""
+        self.visitor = VISITOR.get()
+        self.within = RESERVATION.get()
+        self.excludes = excludes
+        self.left_s = left_s
+        self.admit = admit
+        self._queue = queue
+
+    def leave(self) -> bool:
+        """Ends or withdraws it; returns whether it still waited. May be called twice."""
+        return self._queue.leave(self)
+
+    def before(self) -> list[Entry]:
+        """The requests before it, in their order."""
+        return self._queue.before(self)
+
+    def placed(self, progress: Progress) -> Progress:
+        """The state of its request; while that is queued, with what is before it."""
+        if progress.state != "queued":
+            return progress
+        before = self.before()
+        left = [each.left_s() for each in before]
+        return dataclasses.replace(
+            progress,
+            ahead=len(before),
+            waits_for=next((each.excludes for each in before if each.excludes), ""),
+            wait_s=None if None in left else sum(each or 0.0 for each in left),
+        )
+
+
+class RequestQueue:
+    """Requests in the order of arrival. Its methods may be called from any thread.
+
+    Attributes:
+        version: changes with every arrival, start and end.
+    """
+
+    def __init__(self, limits: QueueLimits = QueueLimits(), at_once: int = AT_ONCE) -> None:
+        self._limits = limits
+        self._at_once = at_once
+        self._lock = threading.Lock()
+        # Guarded by the lock; in the order of arrival:
+        self._running: dict[Entry, None] = {}
+        self._waiting: dict[Entry, None] = {}
+        self._is_admitting = False
+        self.version = 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of waiting requests."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Number of requests at the engine."""
+        return len(self._running)
+
+    def enter(self, entry: Entry) -> None:
+        """Adds a request, which is admitted at once if nothing stands in its way.
+
+        Raises:
+            NoRoom: too many wait.
+        """
+        with self._lock:
+            is_within = entry.within in self._running
+            if is_within:
+                self._running[entry] = None
+            elif self._waiting or not self._has_place(entry):
+                own = sum(each.visitor == entry.visitor for each in self._waiting)
+                self._limits.check(len(self._waiting), own if entry.visitor else 0)
+            if not is_within:
+                self._waiting[entry] = None
+            self.version += 1
+        if is_within:
+            entry.admit()
+        self._admit()
+
+    def leave(self, entry: Entry) -> bool:
+        """See `Entry.leave`."""
+        with self._lock:
+            has_waited = entry in self._waiting
+            if not has_waited and entry not in self._running:
+                return False
+            del (self._waiting if has_waited else self._running)[entry]
+            self.version += 1
+        self._admit()
+        return has_waited
+
+    def before(self, entry: Entry) -> list[Entry]:
+        """See `Entry.before`."""
+        with self._lock:
+            order = itertools.chain(self._running, self._waiting)
+            return list(itertools.takewhile(lambda each: each is not entry, order))
+
+    def _admit(self) -> None:
+        """Admits requests in their order: one thread does it for all, outside the lock."""
+        with self._lock:
+            if self._is_admitting:
+                return
+            self._is_admitting = True
+        while True:
+            with self._lock:
+                first = next(iter(self._waiting), None)
+                if first is None or not self._has_place(first):
+                    self._is_admitting = False
+                    return
+                del self._waiting[first]
+                self._running[first] = None
+                self.version += 1
+            first.admit()
+
+    def _has_place(self, entry: Entry) -> bool:
+        if entry.excludes:
+            return not self._running
+        is_reserved = any(each.excludes for each in self._running)
+        return not is_reserved and len(self._running) < self._at_once
+
+
+def _count(requests: int) -> str:
+    return f"{requests} request{'' if requests == 1 else 's'}"
