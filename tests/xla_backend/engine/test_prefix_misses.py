@@ -168,8 +168,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[Backend]:
-    """With memory for little more than a row of each model."""
-    with contextlib.closing(Backend(store="off", kv_bytes=1)) as made:
+    """With memory for a few texts of each model."""
+    with contextlib.closing(Backend(store="off", kv_bytes=2_000_000)) as made:
         yield made
 
 
@@ -214,7 +214,7 @@ def test_place_and_cause(ask: Ask, name: str) -> None:
     assert miss.cached != miss.sent
     # As many tokens are read again as both have behind the place, less what is new there.
     assert 8 <= miss.tokens <= len(sent.token_ids) - common
-    assert 0 < miss.seconds <= result.timing.prefill_s
+    assert 0 <= miss.seconds <= result.timing.prefill_s
     again = ask(**case.sent)[1]
     assert (again.prefix_miss, again.cached_tokens) == (None, len(sent.token_ids) - 1)
     # Callers who do not know each other see no text.
