@@ -29,7 +29,7 @@ from benchmarks.harness import MeasureFailed, Row, note
 from xla_backend import Grammar, InvalidRequest
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.grammar.automaton import NONE, START, Automaton, Vocabulary
-from xla_backend.grammar.grammars import Grammars
+from xla_backend.grammar.grammars import Grammars, schema_step_by_step
 from xla_backend.grammar.step_by_step import StepByStep
 
 OPTIONS = {"data": "", "files": 300, "seed": 1, "limit": 20, "alone": 1, "tables": 0}
@@ -142,13 +142,14 @@ def _followed(name: str, schema: Any, vocabulary: Vocabulary, with_tables: bool)
     """What follows a schema; by tables where there are some, if that is asked for."""
     if name != "here":
         return StepByStep.of(f"start: %json {json.dumps(schema)}", vocabulary)
-    grammars = Grammars(lambda: vocabulary)
     grammar = Grammar.json_schema(schema)
-    made = grammars.get(grammar).result()
-    if with_tables:
-        grammars.wait()
-        made = grammars.get(grammar).result()
-    return made
+    if not with_tables:  # which would be made meanwhile, and take the processor
+        return schema_step_by_step(grammar, vocabulary)
+    grammars = Grammars(lambda: vocabulary)
+    row = grammars.get(grammar).result()  # without which no tables are made
+    grammars.wait()
+    del row
+    return grammars.get(grammar).result()
 
 
 def _outcome(made: Followed, read: dict[str, Any], reader: _Reader) -> str:

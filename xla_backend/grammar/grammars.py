@@ -230,6 +230,13 @@ def _in_tables(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepBySt
         raise refused or error from None
 
 
+def schema_step_by_step(grammar: Grammar, vocabulary: Vocabulary) -> StepByStep:
+    """Follows a JSON schema; raises as `check`."""
+    rules = documents.read(grammar.text, is_closed=grammar.strict)
+    unique = UniqueItems(rules.algebra, vocabulary) if rules.has_unique else None
+    return StepByStep.of(_rules(grammar, None), vocabulary, unique)
+
+
 class Grammars:
     """Makes automata in threads of its own.
 
@@ -282,12 +289,8 @@ class Grammars:
             return self._add(grammar, saved).for_row()
         if grammar.kind != "json_schema":
             return self._add(grammar, self._follow(grammar, self._vocabulary)).for_row()
-        rules, unique = documents.read(grammar.text, is_closed=grammar.strict), None
-        if rules.has_unique:
-            unique = UniqueItems(rules.algebra, self._vocabulary)
-        made = StepByStep.of(_rules(grammar, None), self._vocabulary, unique)
-        row = self._add(grammar, made).for_row()
-        if _or_none(regex, grammar) is not None:
+        row = self._add(grammar, schema_step_by_step(grammar, self._vocabulary)).for_row()
+        if documents.read(grammar.text, is_closed=grammar.strict).regular is not None:
             self._in_background.submit(self._improve, grammar, self._vocabulary, weakref.ref(row))
         return row
 
