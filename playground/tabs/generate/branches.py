@@ -152,7 +152,6 @@ class Branches:
             shown=self._shown,
             ends=[self.tokens, self._tree],
             ended=self._ended,
-            place=self._page.shared,
         )
         for view, is_first in ((tokens, True), (self.tokens, False)):
             asked = view.select(_asked_for(is_first), None, self._asked, **ui.QUIET)
