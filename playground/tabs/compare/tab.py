@@ -44,7 +44,8 @@ _BRING_INTO_SIGHT = """async () => {
   const begun = () => document.querySelector("#compare").disabled;
   for (let i = 0; i < 40 && !begun(); i++) await new Promise((done) => setTimeout(done, 50));
   const shown = [...document.querySelectorAll("#ways, #lengths")].find((e) => e.offsetHeight);
-  const first = shown.querySelector(".baseline, .claim").getBoundingClientRect();
+  const row = shown.querySelector(".baseline") ?? shown.querySelector(".claim");
+  const first = row.getBoundingClientRect();
   const header = document.querySelector("#top").getBoundingClientRect();
   const isSeen = shown.getBoundingClientRect().top > header.bottom && first.bottom < innerHeight;
   if (begun() && !isSeen) shown.scrollIntoView();
