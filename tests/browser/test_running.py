@@ -1,6 +1,7 @@
 """A run of the Playground tab, from the press to its end, with an engine that a test leads."""
 
 import re
+import time
 from collections.abc import Callable
 
 from playwright.sync_api import Request, Route, expect
@@ -59,6 +60,22 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(window: Visit, engine: Fak
         "#report", "HIT", re.compile(r"faster to the first token than the first call of this shape")
     )
     assert window.page.evaluate(PLACES) == before
+
+
+def test_the_header_counts_from_the_click_whatever_it_counted_before(
+    window: Visit, engine: FakeBackend
+) -> None:
+    """It went on from the engine's start where Gradio had left the element of its clock."""
+    counted = "() => parseInt(document.querySelector('#status .status-clock')?.textContent)"
+    engine.status = EngineStatus("loading", "gpt2-stories", time.perf_counter() - 100.0)
+    window.page.wait_for_function(f"({counted})() >= 100")
+    engine.hold("turn")
+    window.at("#generate").click()
+    window.at("#report .phase").wait_for()
+    window.page.wait_for_function(f"({counted})() < 60")
+    window.page.wait_for_timeout(600)  # the script counts four times a second
+    assert window.page.evaluate(counted) < 60
+    engine.release()
 
 
 def test_the_final_numbers_wait_for_no_further_event(window: Visit, engine: FakeBackend) -> None:
@@ -174,7 +191,7 @@ def test_a_visitor_waits_stops_and_leaves(visit: Open, window: Visit, engine: Fa
     expect(second.at(NEW)).to_have_text("somewhere")
     second.close()
     wait_until(lambda: engine.streams[-1].is_over)
-    assert engine.streams[-1].result.finish == "stopped"
+    assert engine.streams[-1].is_stopped
     engine.release()
     first.generate()
     first.says("#report", "End to end")

@@ -204,13 +204,14 @@ document.addEventListener("keydown", ({ key, target }) => {
 });
 
 // Clocks and progress bars continue between two answers of the server.
-const begun = new WeakMap();
+const answered = new WeakMap();
 setInterval(() => {
   for (const shown of document.querySelectorAll("[data-spent]")) {
-    if (!begun.has(shown)) begun.set(shown, performance.now() - 1000 * shown.dataset.spent);
-    const spent = (performance.now() - begun.get(shown)) / 1000;
+    const { spent: sent, expected } = shown.dataset;
+    // Gradio may leave the element and change its attribute.
+    if (answered.get(shown)?.sent !== sent) answered.set(shown, { sent, since: performance.now() - 1000 * sent });
+    const spent = (performance.now() - answered.get(shown).since) / 1000;
     const whole = Math.floor(spent);
-    const { expected } = shown.dataset;
     // A bar is never full before its work has ended.
     const share = Math.min(97, (100 * spent) / expected);
     if (expected) shown.firstElementChild.style.width = `${share}%`;
