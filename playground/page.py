@@ -33,7 +33,7 @@ from playground.tabs.inside.texts_route import texts_route
 from playground.ui import header
 from playground.ui.components import LATEST, QUIET, Updates, html
 from playground.ui.theme import ASSETS, css_variables, style_sheets, theme
-from xla_backend import ServedBackend
+from xla_backend import SharedBackend
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.openai_api.app import create_api
@@ -56,7 +56,7 @@ class Page(gr.Blocks):
 
 
 def create_app(
-    backend: ServedBackend,
+    backend: SharedBackend,
     models: Sequence[str] = (),
     admin: bool = False,
     limits: Limits = Limits(),  # noqa: B008 (immutable)

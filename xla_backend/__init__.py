@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xla_backend.interface.backend import AnyBackend, AnyStream, AnyTextStream, ServedBackend
+from xla_backend.interface.backend import AnyBackend, AnyStream, AnyTextStream, SharedBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import (
     BackendError,
@@ -91,7 +91,7 @@ __all__ = [
     "OutOfMemory",
     "Prediction",
     "Prompt",
-    "ServedBackend",
+    "SharedBackend",
     "Signature",
     "Statistics",
     "StoredKey",

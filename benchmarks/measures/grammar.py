@@ -20,7 +20,7 @@ from xla_backend.checkpoints.models import PACKAGED_MODEL
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.compilation.store import Store
 from xla_backend.engine.text import GRAMMAR_DRAFTS
-from xla_backend.grammar.automaton import Vocabulary
+from xla_backend.grammar.automaton import TokenBytes
 from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.grammars import Grammars
 
@@ -47,9 +47,9 @@ def _first_and_again() -> Iterator[str]:
     """Times of the tables of a schema, also for 262,144 words, most of them pairs of others."""
     tokenizer, dice = Tokenizer.load(packaged_file()), random.Random(9)
     texts = tokenizer.vocabulary_bytes(SIZE)
-    small = Vocabulary(texts, [END], tokenizer.drops_first_space())
+    small = TokenBytes(texts, [END], tokenizer.drops_first_space())
     pairs = (dice.choice(texts) + dice.choice(texts) for _ in range(262_144 - SIZE))
-    large = Vocabulary([*texts, *pairs], [END], drops_first_space=False)
+    large = TokenBytes([*texts, *pairs], [END], drops_first_space=False)
     for vocabulary in (small, large):
         with tempfile.TemporaryDirectory() as folder:
             store = GrammarStore(Store(Path(folder)))

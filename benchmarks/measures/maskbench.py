@@ -28,7 +28,7 @@ from benchmarks.checkpoints import packaged_file
 from benchmarks.harness import MeasureFailed, Row, note
 from xla_backend import Grammar, InvalidRequest
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.grammar.automaton import NONE, START, Automaton, Vocabulary
+from xla_backend.grammar.automaton import NONE, START, Automaton, TokenBytes
 from xla_backend.grammar.grammars import Grammars, schema_step_by_step
 from xla_backend.grammar.step_by_step import StepByStep
 
@@ -52,7 +52,7 @@ class _Reader:
     def __init__(self) -> None:
         self._tokenizer = Tokenizer.load(packaged_file())
         texts = self._tokenizer.vocabulary_bytes(SIZE)
-        self.vocabulary = Vocabulary(texts, [END], self._tokenizer.drops_first_space())
+        self.vocabulary = TokenBytes(texts, [END], self._tokenizer.drops_first_space())
         self.masks: list[float] = []
 
     def can_write(self, made: Followed, document: Any) -> bool:
@@ -138,7 +138,7 @@ def _percentiles(values: np.ndarray, *shares: int) -> str:
     return ", ".join(f"{value:.0f}" for value in np.percentile(values, shares))
 
 
-def _followed(name: str, schema: Any, vocabulary: Vocabulary, with_tables: bool) -> Followed:
+def _followed(name: str, schema: Any, vocabulary: TokenBytes, with_tables: bool) -> Followed:
     """What follows a schema; by tables where there are some, if that is asked for."""
     if name != "here":
         return StepByStep.of(f"start: %json {json.dumps(schema)}", vocabulary)

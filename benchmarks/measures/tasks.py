@@ -44,17 +44,17 @@ def measure(options: Namespace) -> Iterator[Row | str]:
         tasks = _write_tasks(folder, options)
         with this_app("--models", PACKAGED_MODEL) as url:
             settle(url)
-            yield from _rows(ENGINE, folder, tasks, _served(url, tokenizer))
+            yield from _rows(ENGINE, folder, tasks, _chosen(url, tokenizer))
         with llama_cpp(file, AT_ONCE, CONTEXT) as url:
             if url:
-                yield from _rows(PEER, folder, tasks, _served(url, tokenizer))
+                yield from _rows(PEER, folder, tasks, _chosen(url, tokenizer))
         own = f"pretrained={dequantized(file)},tokenizer={tokenizer},dtype=float32"
         how = ["--model", "hf", "--device", "cpu", "--model_args", f"{own},max_length={CONTEXT}"]
         yield from _rows(REFERENCE, folder, tasks, how)
     yield f"{options.paragraphs} paragraphs, {options.problems} problems; {file.stem}, greedy."
 
 
-def _served(url: str, tokenizer: Path) -> list[str]:
+def _chosen(url: str, tokenizer: Path) -> list[str]:
     given = {
         "base_url": f"{url}/v1/completions",
         "model": PACKAGED_MODEL,

@@ -20,7 +20,7 @@ from xla_backend import (
     GenerationOptions,
     ModelUnavailable,
     Prompt,
-    ServedBackend,
+    SharedBackend,
 )
 from xla_backend.checkpoints.models import Registry
 from xla_backend.interface.results import Progress
@@ -30,7 +30,7 @@ _END = object()
 
 @contextlib.asynccontextmanager
 async def reserved(
-    backend: ServedBackend,
+    backend: SharedBackend,
     what: str,
     left_s: Callable[[], float | None] = lambda: None,
     on_enter: Callable[[AnyTextStream], object] = lambda held: None,
@@ -39,7 +39,7 @@ async def reserved(
 
     Args:
         backend: the engine.
-        what, left_s: see `ServedBackend.reserve`.
+        what, left_s: see `SharedBackend.reserve`.
         on_enter: called with the reservation when it has entered the queue.
 
     Raises:
@@ -116,7 +116,7 @@ class MeasuringRun:
             ends_at = self.taken_at + self.expected_s
         return None if ends_at is None else ends_at - time.perf_counter()
 
-    async def steps(self, backend: ServedBackend) -> AsyncIterator[object]:
+    async def steps(self, backend: SharedBackend) -> AsyncIterator[object]:
         """Waits for its turn, then measures; yields whenever there is something new to show."""
         try:
             async with reserved(backend, self.activity, lambda: self.left_s, self._enter):
@@ -132,7 +132,7 @@ class MeasuringRun:
         if self.stopped:
             held.stop()
 
-    def measure(self, backend: ServedBackend) -> Generator[object, None, None]:
+    def measure(self, backend: SharedBackend) -> Generator[object, None, None]:
         """Measures while no other request runs; yields as `steps` does."""
         raise NotImplementedError
 

@@ -13,11 +13,11 @@ import gradio as gr
 from playground.context.limits import Limits
 from playground.context.runs import VisitorRun, VisitorRuns
 from playground.context.status_line import (
-    is_behind_others,
     phase_of,
     queued,
     status_line,
     stopping_note,
+    waits_for_others,
 )
 from playground.ui.components import notice
 from playground.ui.markup import quoted
@@ -28,7 +28,7 @@ from xla_backend import (
     ModelInfo,
     ModelUnavailable,
     Prompt,
-    ServedBackend,
+    SharedBackend,
 )
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import folder_info
@@ -60,7 +60,7 @@ class PageContext:
         inspector: inspects compiled functions; None without a store.
     """
 
-    backend: ServedBackend
+    backend: SharedBackend
     status: gr.HTML
     status_is_new: gr.Button
     offered_is_new: gr.Button
@@ -84,7 +84,7 @@ class PageContext:
         progress = None if run is None else run.request_progress
         status, in_background = self.backend.status, self.backend.prefetching()
         occupation, phase = self.runs.occupation(status), None
-        if run is not None and progress is not None and is_behind_others(progress):
+        if run is not None and progress is not None and waits_for_others(progress):
             phase = queued(run, progress, status, occupation)
         elif isinstance(run, VisitorRun) and progress is not None:
             info = next((each for each in self._all_models() if each.name == run.model), None)

@@ -24,7 +24,7 @@ from xla_backend import (
     InvalidRequest,
     Prediction,
     Prompt,
-    ServedBackend,
+    SharedBackend,
 )
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
@@ -75,7 +75,7 @@ class QueuedRun(Protocol):
     def request_progress(self) -> Progress | None:
         """Its state at the engine; None before it is sent."""
 
-    def steps(self, backend: ServedBackend) -> AsyncIterator[object]:
+    def steps(self, backend: SharedBackend) -> AsyncIterator[object]:
         """Carries it out; yields whenever there is something new to show."""
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import ClassVar
 
 from playground.context.runs import Occupation, TextRun, reporting_errors
-from xla_backend import EngineStatus, GenerationResult, ServedBackend
+from xla_backend import EngineStatus, GenerationResult, SharedBackend
 from xla_backend.interface.results import Progress
 from xla_backend.interface.timing import Span
 
@@ -42,7 +42,7 @@ class Member:
         result = self.run.result
         return None if result is None or result.finish == "stopped" else result
 
-    async def send(self, backend: ServedBackend) -> None:
+    async def send(self, backend: SharedBackend) -> None:
         """Runs the request; its error is then in `problem`."""
         self._steps = [time.perf_counter()]
         with reporting_errors() as ending:
@@ -100,7 +100,7 @@ class RunsTogether:
         self.stopped = self.stopped or not self.is_over
         self._end()
 
-    async def steps(self, backend: ServedBackend) -> AsyncIterator[None]:
+    async def steps(self, backend: SharedBackend) -> AsyncIterator[None]:
         """Sends the requests; yields regularly. Ends when all have, also if the generator is
         closed."""
         self.taken_at = started = time.perf_counter()
@@ -125,12 +125,12 @@ class RunsTogether:
         for member in self.members:
             member.run.stop()
 
-    async def _arrive(self, backend: ServedBackend, member: Member, due: float) -> None:
+    async def _arrive(self, backend: SharedBackend, member: Member, due: float) -> None:
         while not self._is_ending and (left_s := due - time.perf_counter()) > 0:
             await asyncio.sleep(min(left_s, self.update_s))
         if not self._is_ending:
             await member.send(backend)
 
-    async def _one_at_a_time(self, backend: ServedBackend) -> None:
+    async def _one_at_a_time(self, backend: SharedBackend) -> None:
         for member in self.members:
             await self._arrive(backend, member, 0.0)

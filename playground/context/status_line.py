@@ -122,7 +122,7 @@ class Phase(NamedTuple):
         return "QUEUED" if self.name.startswith(("Queued", "Waiting")) else "RUNNING"
 
 
-def is_behind_others(progress: Progress) -> bool:
+def waits_for_others(progress: Progress) -> bool:
     """Whether a request waits for others."""
     return progress.state == "queued" and progress.ahead > 0
 

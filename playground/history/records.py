@@ -16,7 +16,7 @@ from playground.context.runs import Shown
 from playground.ui.markup import clean
 from playground.ui.wording import CONTINUING, Wording
 from xla_backend import CacheKey, CacheOutcome, GenerationOptions, Timing
-from xla_backend.interface.prompt import begun_text, last_text, system_text
+from xla_backend.interface.prompt import last_text, start_of_answer, system_text
 from xla_backend.interface.results import Finish
 
 MAX_RUNS = 100
@@ -51,7 +51,7 @@ def record(shown: Shown, number: int, wording: Wording = CONTINUING) -> Record:
         "prompt": clean(prompt)[:MAX_CHARACTERS],
         "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS and is_first,
         "system": system and clean(system)[:MAX_CHARACTERS],
-        "text": clean(begun_text(shown.prompt) + result.text)[:MAX_CHARACTERS],
+        "text": clean(start_of_answer(shown.prompt) + result.text)[:MAX_CHARACTERS],
         "is_apart": wording.is_apart,
         "cache": result.cache.value,
         "batch_size": result.batch_size,

@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from xla_backend import ServedBackend
+from xla_backend import SharedBackend
 from xla_backend.compilation import device
 from xla_backend.process import memory
 from xla_backend.process.backend_process import BackendProcess
@@ -16,7 +16,7 @@ from xla_backend.process.backend_process import BackendProcess
 _NOT_THERE = ("starting", "stopped")
 
 
-def health(backend: ServedBackend) -> dict[str, Any]:
+def health(backend: SharedBackend) -> dict[str, Any]:
     """The answer; in bytes and seconds.
 
     `status` is "ok" if a request would be served without waiting for the engine's start, otherwise

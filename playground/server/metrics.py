@@ -24,7 +24,7 @@ from xla_backend.process.backend_process import BackendProcess
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from xla_backend import ModelInfo, ServedBackend
+    from xla_backend import ModelInfo, SharedBackend
     from xla_backend.process.request_log import FinishedRequest
 
 PATH = "/metrics"
@@ -109,7 +109,7 @@ class Metrics:
 
     def route(
         self,
-        backend: ServedBackend,
+        backend: SharedBackend,
         models: Callable[[], Sequence[ModelInfo]],
     ) -> Route:
         """The route, for the app that serves the page, which offers these `models`."""
@@ -126,7 +126,7 @@ class Metrics:
 class _Now(Collector):
     """The present values."""
 
-    def __init__(self, backend: ServedBackend) -> None:
+    def __init__(self, backend: SharedBackend) -> None:
         self._backend = backend
 
     def collect(self) -> Iterator[Metric]:

@@ -62,8 +62,8 @@ def _expectation(prediction: Prediction, whose: str = "") -> str:
     if prediction.expected_s is None:
         return f"{what}; not measured yet."
     if prediction.outcome is CacheOutcome.MISS:
-        said = f"{what}: about {expected(prediction)}{whose}, judging by earlier ones."
-        return f"{said} {_avoided(prediction)}".strip()
+        estimate = f"{what}: about {expected(prediction)}{whose}, judging by earlier ones."
+        return f"{estimate} {_avoided(prediction)}".strip()
     return f"{what}: about {expected(prediction)}{whose}."
 
 

@@ -29,7 +29,7 @@ from xla_backend import (
     GenerationOptions,
     GenerationResult,
     Prompt,
-    ServedBackend,
+    SharedBackend,
 )
 from xla_backend.checkpoints.models import Registry
 from xla_backend.process.backend_process import BackendProcess
@@ -113,7 +113,7 @@ class Walkthrough(MeasuringRun):
         super().stop()
         self._end_processes()
 
-    def measure(self, backend: ServedBackend) -> Generator[None, None, None]:
+    def measure(self, backend: SharedBackend) -> Generator[None, None, None]:
         """Goes through the steps, beside the page's engine.
 
         Raises:

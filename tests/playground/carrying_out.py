@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from playground.context.runs import QueuedRun
-from xla_backend import ServedBackend
+from xla_backend import SharedBackend
 
 
 def steps(
-    run: QueuedRun, engine: ServedBackend, at_step: Callable[[object], object] = lambda step: None
+    run: QueuedRun, engine: SharedBackend, at_step: Callable[[object], object] = lambda step: None
 ) -> list[object]:
     """What a run yields, from its start to its end; `at_step` is called with each."""
 

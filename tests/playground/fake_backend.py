@@ -1,6 +1,6 @@
 """`FakeBackend`: an engine without a model, for tests of the page.
 
-Knows what `ServedBackend` promises, and keeps it: keys by the real rules, predictions by the real
+Knows what `SharedBackend` promises, and keeps it: keys by the real rules, predictions by the real
 ones, functions that are there once they were made. Only texts and times are made up. A test may
 hold every step of a request: see `Script`. Must not know the page.
 """
@@ -43,7 +43,7 @@ from xla_backend import (
     ModelUnavailable,
     NoRoom,
     Prediction,
-    ServedBackend,
+    SharedBackend,
     StoredKey,
     Timing,
     Token,
@@ -409,7 +409,7 @@ class FakeTokenizer(Tokenizer):
         return True
 
 
-class FakeBackend(Script, ServedBackend):
+class FakeBackend(Script, SharedBackend):
     """An engine without a model.
 
     Attributes:
@@ -541,7 +541,7 @@ class FakeBackend(Script, ServedBackend):
         ids = tuple(encode(prompt, tools=request.tools, template=request.template))
         if request.questions:
             for question in request.questions:
-                ids += tuple(encode(question.asked("")))
+                ids += tuple(encode(question.prompt_for("")))
             questions = QuestionTokens((ids,), (((0,),),), ())
             key = pool_key(CONTEXT_LENGTH)
             return Prepared(request, options, key, ids, frozenset(), questions, 0.0)
@@ -551,11 +551,11 @@ class FakeBackend(Script, ServedBackend):
             new_tokens = max(1, room)
         if new_tokens > room:
             raise InvalidRequest(f"The model has room for {CONTEXT_LENGTH} tokens.")
-        wanted = BucketRules().key_for(tokens, options.num_beams, new_tokens, CONTEXT_LENGTH)
+        needed = BucketRules().key_for(tokens, options.num_beams, new_tokens, CONTEXT_LENGTH)
         info = replace(self.load(model), context_length=CONTEXT_LENGTH)
         if self.has_pool and request.mode_with(info, has_rows=True) == "rows":
-            wanted = pool_key(CONTEXT_LENGTH)
-        return Prepared(request, options, wanted, ids, frozenset(), None, 0.0)
+            needed = pool_key(CONTEXT_LENGTH)
+        return Prepared(request, options, needed, ids, frozenset(), None, 0.0)
 
     def predict_text(self, request: TextRequest | Prepared) -> Prediction:
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
@@ -568,10 +568,10 @@ class FakeBackend(Script, ServedBackend):
         return self._predict(model, SPEECH_KEY, SPEECH_KEY.padded_length)
 
     def _predict(
-        self, model: str, wanted: CacheKey, tokens: int, may_reuse: bool = False
+        self, model: str, needed: CacheKey, tokens: int, may_reuse: bool = False
     ) -> Prediction:
         return prediction.predict(
-            wanted,
+            needed,
             tokens,
             [entry for entry in self.cached_functions() if entry.model == model],
             self.history.get(model, {}),

@@ -16,7 +16,7 @@ from xla_backend.interface.prompt import THOUGHTS
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.tokenization import Tokenizer
-    from xla_backend.interface.grammar import Behind
+    from xla_backend.interface.grammar import Preamble
 
 
 class IncrementalDecoder:
@@ -97,8 +97,8 @@ class AnswerDecoder:
             self._tokens = tokens
             self.push(prompt_ids[starts[-1] + 1 :])
             self._tokens = {id: name for id, name in tokens.items() if id not in shown}
-        self.before: Behind = "thoughts" if self._opening else ""
-        if self._channels is not None and self._channels.begins_message:
+        self.before: Preamble = "thoughts" if self._opening else ""
+        if self._channels is not None and self._channels.starts_message:
             self.before = "channels"
 
     def push(self, ids: Iterable[int]) -> str:

@@ -82,10 +82,10 @@ class AnswerReader:
         return "".join(part for part in parts if type(part) is str)
 
     def _before(self) -> Iterator[Thought]:
-        begun = self._held.lstrip()
-        if begun.startswith(THOUGHTS):
-            self._held, self._read = begun[len(THOUGHTS) :], self._think
-        elif not THOUGHTS.startswith(begun):
+        opened = self._held.lstrip()
+        if opened.startswith(THOUGHTS):
+            self._held, self._read = opened[len(THOUGHTS) :], self._think
+        elif not THOUGHTS.startswith(opened):
             self._read = self._text
         yield from ()
 
@@ -110,20 +110,20 @@ class AnswerReader:
         yield from ()
 
     def _text(self) -> Iterator[str | CallPart]:
-        end, begun = len(self._held), None
+        end, opened = len(self._held), None
         if self._form is not None:
-            begun = self._begin.search(self._held)
-            if begun and not self._form.marker and (begun.start() or self._has_text):
-                begun = None
-            end = len(self._held[: begun.start()].rstrip()) if begun else self._certain()
-        if said := self._held[:end]:
+            opened = self._begin.search(self._held)
+            if opened and not self._form.marker and (opened.start() or self._has_text):
+                opened = None
+            end = len(self._held[: opened.start()].rstrip()) if opened else self._certain()
+        if shown := self._held[:end]:
             self._has_text = True
-            yield said
-        self._held = self._held[begun.end() if begun else end :]
-        if begun:
+            yield shown
+        self._held = self._held[opened.end() if opened else end :]
+        if opened:
             self._read, self._arguments = self._call, _Object()
-            self.calls.append(ToolCall(secrets.token_hex(5)[:9], begun[1], ""))
-            yield CallPart(len(self.calls) - 1, self.calls[-1].id, begun[1], "")
+            self.calls.append(ToolCall(secrets.token_hex(5)[:9], opened[1], ""))
+            yield CallPart(len(self.calls) - 1, self.calls[-1].id, opened[1], "")
 
     def _certain(self) -> int:
         """How many characters before a call certainly belong to no call."""

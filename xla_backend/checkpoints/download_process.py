@@ -32,7 +32,7 @@ class DownloadProcess:
         self.info: ModelInfo | None = None
         self._name = name
         self._is_cancelled = False
-        self._process = calling.started(f"{__name__}:download", name, tells=True)
+        self._process = calling.started(f"{__name__}:download", name, sends_chunks=True)
 
     def __iter__(self) -> Iterator[Download]:
         """Its progress, twice a second.

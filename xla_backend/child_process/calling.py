@@ -23,7 +23,7 @@ from xla_backend.compilation.startup import ENVIRONMENT
 def started(
     function: str,
     *arguments: Any,
-    tells: bool = False,
+    sends_chunks: bool = False,
     before: str = "",
     niceness: int = 0,
     variables: Mapping[str, str] = ENVIRONMENT,
@@ -41,16 +41,16 @@ def started(
     Raises:
         EngineStopped: it cannot be started.
     """
-    call = before, function, arguments, tells, niceness
+    call = before, function, arguments, sends_chunks, niceness
     return ChildProcess("xla_backend.child_process.calling", call, variables)
 
 
 def main() -> None:
     """Calls the parent's function."""
-    channel, (before, function, arguments, tells, niceness) = connect()
+    channel, (before, function, arguments, sends_chunks, niceness) = connect()
     threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
     os.nice(niceness)
-    if tells:
+    if sends_chunks:
         arguments = (lambda chunk: channel.send(("chunk", None, chunk)), *arguments)
     with reporting_errors(channel):
         if before:

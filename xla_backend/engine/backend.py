@@ -26,7 +26,7 @@ from xla_backend.engine.pools import Pools
 from xla_backend.engine.request import Reservation
 from xla_backend.engine.streams import Stream
 from xla_backend.engine.text import Text, TextStream
-from xla_backend.engine.transcription import Hearing, WindowStream
+from xla_backend.engine.transcription import SpeechToText, WindowStream
 from xla_backend.engine.warm_up import WarmUp
 from xla_backend.interface.backend import AnyBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
@@ -156,12 +156,14 @@ class Backend(AnyBackend):
     ) -> WindowStream:
         """As `submit`, for a recording."""
         stream = Stream() if stream is None else stream
-        hearing = Hearing(request, stream, self._models, self._functions, self._loop, may_start)
-        self._loop.submit(hearing)
+        to_text = SpeechToText(
+            request, stream, self._models, self._functions, self._loop, may_start
+        )
+        self._loop.submit(to_text)
         return stream
 
     def reserve(self, may_start: Callable[[], bool], stream: TextStream) -> TextStream:
-        """Keeps the background from working until the stream is stopped; see `ServedBackend`."""
+        """Keeps the background from working until the stream is stopped; see `SharedBackend`."""
         self._loop.submit(Reservation(stream, may_start, self._loop.background.rested))
         return stream
 
@@ -188,7 +190,7 @@ class Backend(AnyBackend):
         def compare() -> FunctionComparison:
             queue_s = max(0.0, time.perf_counter() - started)
             detail = f"{request.example.title}, batch of {request.batch_size}"
-            self._loop.tell(EngineStatus("measuring", detail))
+            self._loop.set_status(EngineStatus("measuring", detail))
             comparison = self._example_functions.compare(request)
             return dataclasses.replace(comparison, queue_s=queue_s)
 
@@ -303,4 +305,4 @@ class Backend(AnyBackend):
         self._loop.background.stop()
         self._maker.close()
         self._models.clear()
-        self._loop.tell(EngineStatus("stopped"))
+        self._loop.set_status(EngineStatus("stopped"))

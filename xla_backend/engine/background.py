@@ -24,7 +24,7 @@ IDLE_S = 0.3
 """Seconds without a request after which the engine counts as idle."""
 
 
-class Stopped(BaseException):
+class JobStopped(BaseException):
     """Ends a job between two steps; not an error."""
 
 
@@ -163,7 +163,7 @@ class Background:
             self._on_change()
             try:
                 job(self._wait_until_idle)
-            except Stopped:
+            except JobStopped:
                 pass
             except _Postponed:
                 with self._condition:
@@ -188,7 +188,7 @@ class Background:
             self._set_in_step(False)
             while True:
                 if self._ending or self._is_cancelled:
-                    raise Stopped
+                    raise JobStopped
                 now = time.monotonic()
                 rest = IDLE_S - (now - self._idle_since) if self._busy == 0 else math.inf
                 is_due = self._due[self._current] <= now

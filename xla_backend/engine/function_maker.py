@@ -43,8 +43,8 @@ class FunctionMaker:
         self._cache = cache
         self._history = history
         self._loop = loop
-        self._beside = ThreadPoolExecutor(1, "maker")
-        self._asked: Counter[tuple[str, CacheKey, int]] = Counter()
+        self._executor = ThreadPoolExecutor(1, "maker")
+        self._missed: Counter[tuple[str, CacheKey, int]] = Counter()
 
     def now(
         self,
@@ -67,12 +67,12 @@ class FunctionMaker:
                 with self._loop.compiling:
                     return engine.functions.build(key, on_step, rows)
             finally:
-                self._loop.tell_beside("make", None)
+                self._loop.set_other_status("make", None)
 
         def on_step(step: Literal["trace", "compile"]) -> None:
             enter(step)
             state: Literal["tracing", "compiling"] = "tracing" if step == "trace" else "compiling"
-            self._loop.tell_beside("make", EngineStatus(state, str(key)))
+            self._loop.set_other_status("make", EngineStatus(state, str(key)))
 
         def get() -> Value:
             with self._loop.background.held():
@@ -82,7 +82,7 @@ class FunctionMaker:
             future: Future[Value] = Future()
             future.set_result(get())
             return future
-        return self._beside.submit(get)
+        return self._executor.submit(get)
 
     def later(
         self, engine: LoadedModel, key: CacheKey, rows: int = 1, is_missed: bool = False
@@ -95,14 +95,14 @@ class FunctionMaker:
         job = partial(self._make_in_background, engine, key, rows)
         patience_s = ROWS_PATIENCE_S if is_missed and rows == MAX_ROWS else math.inf
         if key.prompt_lookup_num_tokens:
-            self._asked[name] += 1
-            if self._asked[name] == DRAFTS_PATIENCE:
+            self._missed[name] += 1
+            if self._missed[name] == DRAFTS_PATIENCE:
                 patience_s = 0.0
         self._loop.background.add(name, job, patience_s)
 
     def close(self) -> None:
         """Waits for the function that is being compiled, and drops the others."""
-        self._beside.shutdown(cancel_futures=True)
+        self._executor.shutdown(cancel_futures=True)
 
     def _make_in_background(
         self, engine: LoadedModel, key: CacheKey, rows: int, wait_until_idle: Callable[[], None]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Served:
+class Chosen:
     """The cache entry that serves a request, and where it came from."""
 
     slot: Slot[KeyFunctions]
@@ -66,11 +66,11 @@ class FunctionResolver:
         assert engine.speech is not None, "only speech models have windows"
         return speech_key(self._rules, engine.speech, options)
 
-    def choose(self, engine: LoadedModel, wanted: CacheKey, may_reuse: bool = True) -> Choice:
+    def choose(self, engine: LoadedModel, needed: CacheKey, may_reuse: bool = True) -> Choice:
         """Which functions serve a request now."""
         in_memory = self._cache.keys(engine.info.name)
         return prediction.choose(
-            wanted, in_memory, lambda key: self._is_stored(engine, key), may_reuse
+            needed, in_memory, lambda key: self._is_stored(engine, key), may_reuse
         )
 
     def explain_miss(self, engine: LoadedModel, prepared: Prepared) -> Miss:
@@ -82,30 +82,30 @@ class FunctionResolver:
         return choice.key in self._cache.keys(engine.info.name)
 
     def serve(
-        self, engine: LoadedModel, wanted: CacheKey, choice: Choice, enter: Callable[[str], None]
-    ) -> Future[Served]:
+        self, engine: LoadedModel, needed: CacheKey, choice: Choice, enter: Callable[[str], None]
+    ) -> Future[Chosen]:
         """The chosen functions, made beside the loop if they are not in memory.
 
         If larger ones are reused, the exact ones are made in the background. `enter` is called with
         the name of each phase.
         """
         if choice.outcome is CacheOutcome.REUSED:
-            self._maker.later(engine, wanted)
+            self._maker.later(engine, needed)
 
-        def served(made: tuple[Slot[KeyFunctions], CacheOutcome]) -> Served:
+        def chosen(made: tuple[Slot[KeyFunctions], CacheOutcome]) -> Chosen:
             slot, outcome = made
             if choice.outcome is CacheOutcome.REUSED:
-                return Served(slot, choice)
+                return Chosen(slot, choice)
             # The actual outcome, not the expected one: a file in the store may be damaged.
-            return Served(slot, dataclasses.replace(choice, outcome=outcome))
+            return Chosen(slot, dataclasses.replace(choice, outcome=outcome))
 
-        return self._maker.now(engine, choice.key, enter, served)
+        return self._maker.now(engine, choice.key, enter, chosen)
 
     def record(
         self,
         engine: LoadedModel,
-        served: Served,
-        wanted: CacheKey,
+        chosen: Chosen,
+        needed: CacheKey,
         timing: Timing,
         is_complete: bool = True,
         batch_size: int = 1,
@@ -122,10 +122,10 @@ class FunctionResolver:
         Returns:
             The first call of the functions, as `GenerationResult.first_call`.
         """
-        name, slot, choice = engine.info.name, served.slot, served.choice
+        name, slot, choice = engine.info.name, chosen.slot, chosen.choice
         if is_complete:
             self._cache.record(slot, timing.run_s)
-        self._history.record_request(name, wanted)
+        self._history.record_request(name, needed)
         if batch_size > 1:
             return slot.first_call
         if is_complete:

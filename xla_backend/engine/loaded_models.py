@@ -55,7 +55,7 @@ class LoadedModels:
         self._compiler = Compiler(store)
         self._loop = loop
         self._kv_bytes = kv_bytes
-        self._beside = ThreadPoolExecutor(1, "loader")
+        self._executor = ThreadPoolExecutor(1, "loader")
         self._engines: dict[str, LoadedModel] = {}
         self._vocabularies: dict[str, Vocabulary] = {}
 
@@ -74,16 +74,16 @@ class LoadedModels:
         Raises:
             ModelUnavailable: it is unknown, broken or cannot be reached.
         """
-        return self.find(model) or self.load_beside(model).result()[0]
+        return self.find(model) or self.load_in_background(model).result()[0]
 
-    def load_beside(
+    def load_in_background(
         self, model: str, on_start: Callable[[], None] = lambda: None
     ) -> Future[tuple[LoadedModel, float]]:
         """The model, loaded in another thread if need be, and the seconds that took.
 
         `on_start` is called when loading begins.
         """
-        return self._beside.submit(self._load, model, on_start)
+        return self._executor.submit(self._load, model, on_start)
 
     def load_for(
         self, request: TextRequest | Prepared, on_start: Callable[[], None]
@@ -98,25 +98,25 @@ class LoadedModels:
             prepared = self._vocabularies[request.model].prepare(request, self._rules)
             return Loaded(model, prepared, load_s, ended)
 
-        return self._beside.submit(load)
+        return self._executor.submit(load)
 
     def _load(self, model: str, on_start: Callable[[], None]) -> tuple[LoadedModel, float]:
         start = time.perf_counter()
         if model not in self._engines:
             on_start()
             loading = EngineStatus("loading", model)
-            self._loop.tell_beside("load", loading)
+            self._loop.set_other_status("load", loading)
             try:
-                files = self._registry.locate(model, on_progress=self._tell_download)
+                files = self._registry.locate(model, on_progress=self._report_download)
                 if self._loop.status.state == "downloading":
-                    self._loop.tell_beside("load", loading)
+                    self._loop.set_other_status("load", loading)
                 engine = LoadedModel(files, self._compiler, self._kv_bytes)
                 self._vocabularies[model] = Vocabulary(
                     engine.info, engine.tokenizer, engine.speech, engine.identity, engine.has_pool
                 )
                 self._engines[model] = engine
             finally:
-                self._loop.tell_beside("load", None)
+                self._loop.set_other_status("load", None)
         return self._engines[model], time.perf_counter() - start
 
     def infos(self) -> list[ModelInfo]:
@@ -127,6 +127,6 @@ class LoadedModels:
     def clear(self) -> None:
         self._engines.clear()
 
-    def _tell_download(self, download: Download) -> None:
+    def _report_download(self, download: Download) -> None:
         status = EngineStatus("downloading", str(download), progress=download.share)
-        self._loop.tell_beside("load", status)
+        self._loop.set_other_status("load", status)

@@ -52,8 +52,8 @@ class Loop:
         self.compiling = BusyClock()
         self.status = READY.replace(since=time.perf_counter())
         self._own = READY
-        self._beside: dict[str, EngineStatus] = {}
-        self._told = 0.0
+        self._others: dict[str, EngineStatus] = {}
+        self._sent_at = 0.0
         self._on_status = on_status
         self._changed = threading.Condition()
         # Guarded by the condition:
@@ -105,23 +105,23 @@ class Loop:
                 self._changed.notify()
             return not self._ending
 
-    def tell(self, status: EngineStatus) -> None:
+    def set_status(self, status: EngineStatus) -> None:
         """Sets the status of the loop's thread; repeating it keeps its start time.
 
         What runs beside the loop takes longer, so `status` shows that instead.
         """
         self._own = status
-        self._show(next(iter(self._beside.values()), status))
+        self._show(next(iter(self._others.values()), status))
 
-    def tell_beside(self, what: str, status: EngineStatus | None) -> None:
+    def set_other_status(self, what: str, status: EngineStatus | None) -> None:
         """Sets the status of something that runs beside the loop; None ends it."""
         if status is not None:
-            self._beside[what] = status
+            self._others[what] = status
             self._show(status)
             return
-        self._beside.pop(what, None)
+        self._others.pop(what, None)
         if self._own.state != "ready":
-            self.tell(self._own)
+            self.set_status(self._own)
         self.post(lambda: None)  # the loop says that it is ready if nothing is left to do
 
     def _show(self, status: EngineStatus) -> None:
@@ -130,10 +130,10 @@ class Loop:
         goes_on = is_same or before.state == status.state == "downloading"
         self.status = status.replace(since=before.since if goes_on else time.perf_counter())
         if self.status != before:
-            self._say()
+            self._send()
 
-    def _say(self) -> None:
-        self._told = time.perf_counter()
+    def _send(self) -> None:
+        self._sent_at = time.perf_counter()
         if self._on_status is not None:
             self._on_status(self.status)
 
@@ -156,9 +156,9 @@ class Loop:
                 self._pause_pools()
                 self._step(self._queue.popleft(), has_engine=True)
             if not (self._queue or self._waiting or self._pools):
-                self.tell(READY)
-            elif (self._queue or self._pools) and time.perf_counter() - self._told > ALIVE_S:
-                self._say()
+                self.set_status(READY)
+            elif (self._queue or self._pools) and time.perf_counter() - self._sent_at > ALIVE_S:
+                self._send()
         for request in [*self._queue, *self._waiting]:
             self._fail(request, EngineStopped(CLOSED))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.answers.decoder import AnswerDecoder
 from xla_backend.answers.stop_strings import StopStrings
-from xla_backend.engine.function_resolver import FunctionResolver, Served
+from xla_backend.engine.function_resolver import Chosen, FunctionResolver
 from xla_backend.engine.loop import Loop
 from xla_backend.engine.request import (
     Awaited,
@@ -48,7 +48,7 @@ from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction import prefix_misses
 from xla_backend.prediction.prediction import Choice
 from xla_backend.prediction.prefix_misses import Parting
-from xla_backend.rows.decisions import Deciding
+from xla_backend.rows.decisions import QuestionRows
 from xla_backend.rows.scheduler import CHUNK_S
 
 if TYPE_CHECKING:
@@ -129,24 +129,24 @@ class Text(Request):
             yield from self._serve(plain, self._functions.choose(model, plain))
         if choice.outcome is CacheOutcome.MISS:
             self._miss = self._functions.explain_miss(model, request)
-        self._served = yield from self._serve(key, choice)
+        self._chosen = yield from self._serve(key, choice)
         self._compiling_s = self._loop.compiling.read()
         if request.questions is not None:
-            yield from self._decide(Deciding(request.request.questions, request.questions))
+            yield from self._decide(QuestionRows(request.request.questions, request.questions))
         elif key.is_pooled:
             yield from self._run_row()
         else:
             yield from self._run_padded()
 
-    def _serve(self, key: CacheKey, choice: Choice) -> Generator[Awaited, Any, Served]:
+    def _serve(self, key: CacheKey, choice: Choice) -> Generator[Awaited, Any, Chosen]:
         """The chosen functions; waits until they are made."""
         made = self._functions.serve(self._model, key, choice, self.makes(choice.outcome))
         try:
-            served = yield AwaitResult(made)
+            chosen = yield AwaitResult(made)
         finally:
             made.cancel()  # a stopped request needs them no more
         self.watch.enter("queue")
-        return served
+        return chosen
 
     # --- a row of the pool ----------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Text(Request):
             self.enter("reading")
         except Stopped:
             return False
-        self._loop.tell(self._status)
+        self._loop.set_status(self._status)
         return True
 
     def read(self) -> None:
@@ -200,20 +200,20 @@ class Text(Request):
 
     def write(self) -> bool:
         """See `RowRequest`."""
-        self._loop.tell(self._status)  # other requests may have set another one
+        self._loop.set_status(self._status)  # other requests may have set another one
         new = self.row.token_ids[self.row.prompt_tokens + self._decoded :]
         if isinstance(self._grammar, StepByStep):
             self._grammar.follow(new)
         return self._write(new, self.row.output) and not self.stream.is_stopped
 
-    def _decide(self, deciding: Deciding) -> Generator[Awaited, Any, None]:
+    def _decide(self, asking: QuestionRows) -> Generator[Awaited, Any, None]:
         """Reads the rows of all questions, one chunk per round."""
         yield AwaitEngine()
         self.enter("reading")
         watch, started = self.watch, time.perf_counter()
         salt = self._prepared.request.cache_salt or secrets.token_hex(16)
-        functions = cast("PoolFunctions", self._served.functions)
-        steps = deciding.steps(self._pools.of(self._model).pool, functions, salt)
+        functions = cast("PoolFunctions", self._chosen.functions)
+        steps = asking.steps(self._pools.of(self._model).pool, functions, salt)
         status = EngineStatus("generating", str(self._prepared.key))
         with contextlib.closing(steps):
             watch.enter("prefill")
@@ -223,15 +223,18 @@ class Text(Request):
                     raise Stopped
                 watch.enter("queue")
                 yield AwaitEngine()
-                self._loop.tell(status)
+                self._loop.set_status(status)
                 watch.enter("prefill")
         result = self._result((), True)
         fields = vars(result) | {
             "finish": "eos",
             "prompt_texts": (),
-            "cached_tokens": max(0, result.prompt_tokens - deciding.computed),
+            "cached_tokens": max(0, result.prompt_tokens - asking.computed),
         }
-        found = {"decisions": deciding.decisions(started), "rows_at_once": deciding.rows_at_once}
+        found = {
+            "decisions": asking.decisions(started),
+            "rows_at_once": asking.rows_at_once,
+        }
         self.finish(Decisions(**fields | found))
 
     # --- a padded key ---------------------------------------------------------------------------
@@ -240,10 +243,10 @@ class Text(Request):
         yield AwaitEngine()  # waits behind the requests that have started
         self.enter("reading")
         options, watch = self._prepared.options, self.watch
-        key = self._served.choice.key
-        functions = cast("PaddedFunctions", self._served.functions)
+        key = self._chosen.choice.key
+        functions = cast("PaddedFunctions", self._chosen.functions)
         status = EngineStatus("generating", str(key))
-        self._loop.tell(status)
+        self._loop.set_status(status)
         watch.enter("prefill")
         generation = self._model.start(functions, key, list(self._prepared.token_ids), options)
         steps, count = 1, 0
@@ -265,7 +268,7 @@ class Text(Request):
                 break
             watch.enter("queue")
             yield AwaitEngine()
-            self._loop.tell(status)
+            self._loop.set_status(status)
             watch.enter("decode")
         tokens = self._model.tokens(generation.output())
         self.finish(self._result(tokens, generation.is_done))
@@ -300,7 +303,7 @@ class Text(Request):
         parting: Parting | None = None,
     ) -> GenerationResult:
         prepared, watch, stops = self._prepared, self.watch, self._stops
-        model, served, key = self._model, self._served, prepared.key
+        model, chosen, key = self._model, self._chosen, prepared.key
         prompt_ids = prepared.token_ids
         watch.enter("detokenize")
         ids = [token.id for token in tokens]
@@ -314,8 +317,8 @@ class Text(Request):
             passes = sum(not token.in_same_pass for token in tokens[1:])
 
         def tokens_of(text: str) -> tuple[Token, ...]:
-            anew = AnswerDecoder(model.tokenizer, frozenset(), prompt_ids, prepared.may_think)
-            return _tokens_of(text, tokens, anew)
+            fresh = AnswerDecoder(model.tokenizer, frozenset(), prompt_ids, prepared.may_think)
+            return _tokens_of(text, tokens, fresh)
 
         if stops.found:
             tokens = tokens_of(text)
@@ -332,7 +335,7 @@ class Text(Request):
                 generated,
                 not stops.found and reason == "length",
             )
-        first_call = self._functions.record(model, served, key, timing, is_over, batch_size, row)
+        first_call = self._functions.record(model, chosen, key, timing, is_over, batch_size, row)
         prefix_miss = None
         if parting is not None:
             parting = self._with_other_model(parting)
@@ -345,11 +348,11 @@ class Text(Request):
             tokens=tokens,
             prompt_tokens=len(prompt_ids),
             prompt_texts=tuple(map(model.tokenizer.token_text, prompt_ids)),
-            key=served.choice.key,
+            key=chosen.choice.key,
             requested_key=key,
-            cache=served.choice.outcome,
+            cache=chosen.choice.outcome,
             prefix_miss=prefix_miss,
-            miss=self._miss if served.choice.outcome is CacheOutcome.MISS else None,
+            miss=self._miss if chosen.choice.outcome is CacheOutcome.MISS else None,
             stop_string=stops.found,
             finish="stop" if stops.found else reason,
             timing=timing,
@@ -366,7 +369,7 @@ class Text(Request):
             passes=passes,
             rounded_bits=model.info.rounded_bits,
             activations=model.info.activations,
-            compile_beside_s=self._loop.compiling.read() - self._compiling_s,
+            background_compile_s=self._loop.compiling.read() - self._compiling_s,
             grammar=_WAYS[type(self._grammar)],
             thought_tokens=len(tokens_of(thoughts)) if thoughts else 0,
         )

@@ -22,7 +22,7 @@ from xla_backend.checkpoints.speech_input import (
     fitting_options,
     works_on_text,
 )
-from xla_backend.engine.function_resolver import FunctionResolver, Served
+from xla_backend.engine.function_resolver import Chosen, FunctionResolver
 from xla_backend.engine.loop import Loop
 from xla_backend.engine.request import Awaited, AwaitEngine, AwaitResult, Request, Stopped
 from xla_backend.engine.streams import Stream
@@ -55,7 +55,7 @@ SILENCE = 1e-4
 WindowStream = Stream[TranscribedWindow, Transcription]
 
 
-class Hearing(Request):
+class SpeechToText(Request):
     """A speech request, window by window."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Hearing(Request):
 
     def _run(self) -> Generator[Awaited, Any, None]:
         request, watch = self._request, self.watch
-        loads = self._models.load_beside(request.model, lambda: self.enter("loading"))
+        loads = self._models.load_in_background(request.model, lambda: self.enter("loading"))
         engine, load_s = yield AwaitResult(loads)
         watch.pause_for("load", load_s)
         watch.enter("tokenize")
@@ -96,33 +96,33 @@ class Hearing(Request):
         check_options(options, engine.tokenizer.rows, engine.info)
         # Beams do not follow the rules of timestamps.
         self._is_timed = request.has_times and options.num_beams == 1
-        wanted = self._functions.speech_key(engine, options)
+        needed = self._functions.speech_key(engine, options)
 
-        heard: list[_HeardWindow] = []
+        parts: list[_WindowText] = []
         windows: list[TranscribedWindow] = []
         first_calls: list[FirstCall] = []
         frames, before = 0, Timing()
         for window in audio.windows(samples, speech.rate, speech.window_s):
             if self.stream.is_stopped:
                 break
-            said = None
+            part = None
             # If all is silence, the first window is run: a result needs a key and times.
-            if not heard if is_silent else not _is_silent(window.samples, speech.rate):
-                said = yield from self._hear(engine, wanted, options, window.samples, is_silent)
-                heard.append(said)
+            if not parts if is_silent else not _is_silent(window.samples, speech.rate):
+                part = yield from self._write(engine, needed, options, window.samples, is_silent)
+                parts.append(part)
                 frames += speech.frames_of(window.samples)
             # The first window's time includes reading the recording.
             timing = watch.read()
             # From samples, so that it equals the next window's start exactly.
             end_s = (round(window.start_s * speech.rate) + len(window.samples)) / speech.rate
-            ids = [token.id for token in said.tokens] if said else []
+            ids = [token.id for token in part.tokens] if part else []
             windows.append(
                 TranscribedWindow(
                     start_s=window.start_s,
                     end_s=end_s,
-                    text=said.text if said else "",
+                    text=part.text if part else "",
                     new_tokens=len(ids),
-                    cache=said.served.choice.outcome if said else None,
+                    cache=part.chosen.choice.outcome if part else None,
                     timing=timing.since(before),
                     segments=segments(
                         ids,
@@ -131,30 +131,30 @@ class Hearing(Request):
                         speech.tick_s,
                         (window.start_s, end_s),
                     ),
-                    temperature=said.temperature if said else 0.0,
-                    mean_logprob=said.mean_logprob if said else 0.0,
-                    no_speech=said.no_speech if said else 0.0,
+                    temperature=part.temperature if part else 0.0,
+                    mean_logprob=part.mean_logprob if part else 0.0,
+                    no_speech=part.no_speech if part else 0.0,
                 )
             )
-            if said:
+            if part:
                 spent = windows[-1].timing
-                first_calls.append(self._functions.record(engine, said.served, wanted, spent))
+                first_calls.append(self._functions.record(engine, part.chosen, needed, spent))
             before = timing
             self.stream.put(windows[-1])
 
-        if not heard:
+        if not parts:
             raise Stopped  # nothing ran, there is no result
-        served = heard[0].served
+        chosen = parts[0].chosen
         self.finish(
             Transcription(
                 model=request.model,
                 text=" ".join(window.text for window in windows if window.text),
-                tokens=tuple(token for said in heard for token in said.tokens),
+                tokens=tuple(token for part in parts for token in part.tokens),
                 prompt_tokens=frames,
-                key=served.choice.key,
-                requested_key=wanted,
-                cache=served.choice.outcome,
-                finish=_finish(heard, is_whole=windows[-1].end_s * speech.rate >= len(samples) - 1),
+                key=chosen.choice.key,
+                requested_key=needed,
+                cache=chosen.choice.outcome,
+                finish=_finish(parts, is_whole=windows[-1].end_s * speech.rate >= len(samples) - 1),
                 timing=watch.read(),
                 spans=watch.spans(),
                 since_first_token_s=watch.since_first_token_s(),
@@ -169,14 +169,14 @@ class Hearing(Request):
             )
         )
 
-    def _hear(
+    def _write(
         self,
         engine: LoadedModel,
-        wanted: CacheKey,
+        needed: CacheKey,
         options: GenerationOptions,
         samples: np.ndarray,
         is_silent: bool,
-    ) -> Generator[Awaited, Any, _HeardWindow]:
+    ) -> Generator[Awaited, Any, _WindowText]:
         """Transcribes one window, see `Guards`; detects the language if it is unknown."""
         speech, watch = engine.speech, self.watch
         assert speech is not None  # the recording was read for it
@@ -184,19 +184,19 @@ class Hearing(Request):
         features, prompt = speech.features(samples), speech.decoder_prompt
         start = prompt.for_language(self._language) if self._language else prompt.tokens
         watch.enter("queue")
-        choice = self._functions.choose(engine, wanted)
+        choice = self._functions.choose(engine, needed)
         enter = self.makes(choice.outcome)
-        served = yield AwaitResult(self._functions.serve(engine, wanted, choice, enter))
+        chosen = yield AwaitResult(self._functions.serve(engine, needed, choice, enter))
         watch.enter("queue")
         yield AwaitEngine()
         self.enter("reading")
         watch.enter("prefill")
-        key = served.choice.key
-        self._loop.tell(EngineStatus("generating", str(key)))
+        key = chosen.choice.key
+        self._loop.set_status(EngineStatus("generating", str(key)))
 
         def begin(options: GenerationOptions) -> Generation:
-            heard = SpeechPrompt(features, prompt.timed(start) if self._is_timed else start)
-            return engine.start(served.functions, key, heard, options)
+            parts = SpeechPrompt(features, prompt.timed(start) if self._is_timed else start)
+            return engine.start(chosen.functions, key, parts, options)
 
         generation = begin(options)
         if self._language is None and prompt.languages:
@@ -215,31 +215,31 @@ class Hearing(Request):
             tokens = engine.tokens(generation.output())
             ids = [token.id for token in tokens]
             mean = sum(token.logprob for token in tokens) / max(1, len(tokens))
-            said = _HeardWindow(
+            part = _WindowText(
                 text=engine.tokenizer.decode(ids).strip(),
                 tokens=tokens,
                 is_complete=bool(ids) and engine.is_end(ids[-1], options),
-                served=served,
+                chosen=chosen,
                 temperature=temperature,
                 mean_logprob=mean,
                 no_speech=no_speech,
             )
-            repeats = speech.guards.repeats(said.text)
+            repeats = speech.guards.repeats(part.text)
             is_noise = mean < speech.guards.logprob
-            tried.append((not repeats, mean, said))
-            is_nobody = is_noise and no_speech > speech.guards.no_speech
-            if is_nobody or not further or not (repeats or is_noise):
+            tried.append((not repeats, mean, part))
+            is_no_speech = is_noise and no_speech > speech.guards.no_speech
+            if is_no_speech or not further or not (repeats or is_noise):
                 break
             watch.enter("queue")
             yield AwaitEngine()
             watch.enter("prefill")
             temperature = further.pop(0)
             generation = begin(options.replace(temperature=temperature))
-        _, mean, said = max(tried, key=lambda one: one[:2])
+        _, mean, part = max(tried, key=lambda one: one[:2])
         # Sampled tokens are unlikely by themselves, which is no sign of noise.
         if is_silent or (options.temperature == 0 and mean < speech.guards.logprob):
-            return dataclasses.replace(said, text="", tokens=(), is_complete=True)
-        return said
+            return dataclasses.replace(part, text="", tokens=(), is_complete=True)
+        return part
 
     def _write_down(self, generation: Generation, key: CacheKey) -> Generator[Awaited, Any, None]:
         """Generates a window's text to its end."""
@@ -256,18 +256,18 @@ class Hearing(Request):
                 break
             watch.enter("queue")
             yield AwaitEngine()
-            self._loop.tell(EngineStatus("generating", str(key)))
+            self._loop.set_status(EngineStatus("generating", str(key)))
             watch.enter("decode")
 
 
 @dataclass(frozen=True)
-class _HeardWindow:
+class _WindowText:
     """The text of one run on a window."""
 
     text: str
     tokens: tuple[Token, ...]
     is_complete: bool
-    served: Served
+    chosen: Chosen
     temperature: float
     mean_logprob: float
     no_speech: float
@@ -309,9 +309,7 @@ def _is_silent(samples: np.ndarray, rate: int) -> bool:
     return len(samples) < MIN_SECONDS * rate or float(np.ptp(samples)) / 2 < SILENCE
 
 
-def _finish(
-    heard: Sequence[_HeardWindow], *, is_whole: bool
-) -> Literal["eos", "length", "stopped"]:
+def _finish(parts: Sequence[_WindowText], *, is_whole: bool) -> Literal["eos", "length", "stopped"]:
     if not is_whole:
         return "stopped"
-    return "eos" if all(window.is_complete for window in heard) else "length"
+    return "eos" if all(window.is_complete for window in parts) else "length"

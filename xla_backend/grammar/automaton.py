@@ -38,7 +38,7 @@ _LONGEST_S = 60.0
 """Of making an automaton over bytes: on a busy machine, longer than its processor time."""
 
 
-class Vocabulary:
+class TokenBytes:
     """The bytes of a model's tokens, level by level.
 
     Attributes:
@@ -146,7 +146,7 @@ class Automaton:
         return self
 
 
-def build(regex: str, vocabulary: Vocabulary) -> Automaton:
+def build(regex: str, vocabulary: TokenBytes) -> Automaton:
     """The automaton of a regular expression, which whole texts must match.
 
     Raises:
@@ -169,8 +169,8 @@ def build(regex: str, vocabulary: Vocabulary) -> Automaton:
     pairs, class_of_token = np.unique(of_token * len(functions) + first_of, return_inverse=True)
     if len(pairs) >= np.iinfo(np.uint16).max:
         raise _too_large()
-    begins = functions[pairs % len(functions), 0]
-    next_state = np.concatenate([begins[None], functions[pairs // len(functions), :none].T])
+    may_start = functions[pairs % len(functions), 0]
+    next_state = np.concatenate([may_start[None], functions[pairs // len(functions), :none].T])
     next_state = np.where(next_state == none, NONE, next_state + 1).astype(np.int16)
     is_end = np.concatenate([is_end[:1], is_end])
 
@@ -188,7 +188,7 @@ def build(regex: str, vocabulary: Vocabulary) -> Automaton:
 
 
 def of_tokens(
-    allowed: Sequence[int] | None, banned: Sequence[Sequence[int]], vocabulary: Vocabulary
+    allowed: Sequence[int] | None, banned: Sequence[Sequence[int]], vocabulary: TokenBytes
 ) -> Automaton:
     """The automaton of texts of some tokens alone (None: of all), without banned sequences of them.
 
@@ -207,10 +207,10 @@ def of_tokens(
     if allowed is not None:
         class_of_token[np.setdiff1d(np.arange(vocabulary.size), allowed)] = len(named) + 1
     sequences = set(map(tuple, banned))
-    begun = sorted({each[:size] for each in sequences for size in range(1, len(each))} | {()})
-    number = {text: state for state, text in enumerate(begun)}
-    next_state = np.full([len(begun), len(named) + 2], START, np.int16)
-    for state, text in enumerate(begun):
+    prefixes = sorted({each[:size] for each in sequences for size in range(1, len(each))} | {()})
+    number = {text: state for state, text in enumerate(prefixes)}
+    next_state = np.full([len(prefixes), len(named) + 2], START, np.int16)
+    for state, text in enumerate(prefixes):
         for place, id in enumerate(named, 1):
             ends = [(*text, id)[at:] for at in range(len(text) + 2)]
             follows = next(number[end] for end in ends if end in number)
@@ -224,8 +224,8 @@ def of_tokens(
         next_state[leads] = NONE
     if stuck[START]:
         raise InvalidRequest("no token is allowed: allow more of them.")
-    drafts = np.full([len(begun), MAX_DRAFTS], NONE, np.int32)
-    forced = np.zeros([len(begun)], np.int32)
+    drafts = np.full([len(prefixes), MAX_DRAFTS], NONE, np.int32)
+    forced = np.zeros([len(prefixes)], np.int32)
     return Automaton(class_of_token, next_state, forced, drafts, vocabulary.lengths)
 
 
@@ -275,10 +275,10 @@ def _reachable(step: np.ndarray, is_end: np.ndarray, begin: int) -> tuple[np.nda
         follows = np.zeros([none + 1], bool)
         follows[step[front]] = True
         front = np.flatnonzero(follows & ~seen)
-    kept = np.concatenate(order)
-    number = np.full([none + 1], len(kept), np.int64)
-    number[kept] = np.arange(len(kept))
-    return number[step[kept]], is_end[kept]
+    retained = np.concatenate(order)
+    number = np.full([none + 1], len(retained), np.int64)
+    number[retained] = np.arange(len(retained))
+    return number[step[retained]], is_end[retained]
 
 
 def _minimal(step: np.ndarray, is_end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -324,7 +324,7 @@ def _weights(count: int) -> np.ndarray:
 
 
 def _functions(
-    columns: np.ndarray, byte_class: np.ndarray, vocabulary: Vocabulary
+    columns: np.ndarray, byte_class: np.ndarray, vocabulary: TokenBytes
 ) -> tuple[np.ndarray, np.ndarray]:
     """The different functions of tokens, `[F, S + 1]`, and of each token which one: 0 is nowhere.
 
@@ -357,7 +357,7 @@ def _functions(
 
 
 def _drafts(
-    columns: np.ndarray, byte_class: np.ndarray, is_end: np.ndarray, vocabulary: Vocabulary
+    columns: np.ndarray, byte_class: np.ndarray, is_end: np.ndarray, vocabulary: TokenBytes
 ) -> tuple[np.ndarray, np.ndarray]:
     """`Automaton.forced` and `drafts`; there are none in its first state.
 
@@ -371,10 +371,10 @@ def _drafts(
     # A choice of white space alone is guessed as most programs write JSON.
     others = allowed.copy()
     others[:, list(b" \n\r\t")] = False
-    begins = others.copy()
-    begins[:, list(b'"-0123456789[{tfn')] = False
+    may_start = others.copy()
+    may_start[:, list(b'"-0123456789[{tfn')] = False
     read = others.argmax(axis=1)
-    is_space = allowed[:, ord(" ")] & ~begins.any(axis=1) & others.any(axis=1)
+    is_space = allowed[:, ord(" ")] & ~may_start.any(axis=1) & others.any(axis=1)
     read[is_space | ~others.any(axis=1)] = ord(" ")
     is_known = (is_forced | is_space | (others.sum(axis=1) == 1)) & ~is_end
     read[is_forced] = allowed.argmax(axis=1)[is_forced]
@@ -387,18 +387,18 @@ def _drafts(
     reads = np.stack([read[each] for each in paths[:-1]], axis=1)
     lengths = (np.stack(paths[1:], axis=1) != states).sum(axis=1)
     forced = np.stack([is_forced[each] for each in paths[:-1]], axis=1).cumprod(axis=1).sum(axis=1)
-    first, behind = np.full([states + 1], NONE, np.int32), np.full([states + 1], states)
+    first, following = np.full([states + 1], NONE, np.int32), np.full([states + 1], states)
     known: dict[bytes, int] = {}
     for state in np.flatnonzero(lengths).tolist():
         text = reads[state, : lengths[state]].tobytes()
         if text not in known:
             known[text] = vocabulary.longest(text)
         if (token := known[text]) != NONE:
-            first[state], behind[state] = token, paths[vocabulary.lengths[token]][state]
+            first[state], following[state] = token, paths[vocabulary.lengths[token]][state]
     drafts, place = np.full([states + 2, MAX_DRAFTS], NONE, np.int32), np.arange(states + 1)
     for at in range(MAX_DRAFTS):
         drafts[1:, at] = first[place]
-        place = behind[place]
+        place = following[place]
     return np.append(0, forced[:states]).astype(np.int32), drafts[: states + 1]
 
 

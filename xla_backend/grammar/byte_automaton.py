@@ -58,13 +58,13 @@ def main() -> int:
     for limit, most in ((resource.RLIMIT_CPU, CPU_S), (resource.RLIMIT_AS, MEMORY_BYTES)):
         _, hard = resource.getrlimit(limit)
         resource.setrlimit(limit, (most if hard < 0 else min(most, hard), hard))
-    asked = sys.stdin.buffer.read().decode()
-    if positions(asked) > MAX_POSITIONS:
+    requested = sys.stdin.buffer.read().decode()
+    if positions(requested) > MAX_POSITIONS:
         return TOO_LARGE
-    bytes_alone = outlines_core.Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
+    bytes_alone = outlines_core.TokenBytes(256, {bytes([byte]): [byte] for byte in range(256)})
     # The library takes the leftmost alternative that matches; where a match must end with the text,
     # every one counts.
-    regex = f"\\x{BEGIN:02x}(?:{asked})\\z"
+    regex = f"\\x{BEGIN:02x}(?:{requested})\\z"
     try:
         index = outlines_core.Index(regex, bytes_alone)
     except Exception as error:  # the library raises several types

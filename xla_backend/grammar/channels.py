@@ -68,10 +68,10 @@ class Channels:
         """Begins with the header of a message."""
         self._header: str | None = ""  # None within a message
         self._kind = ""  # of the message: "thought", "text" or "call"
-        self._is_thinking = self._has_said = self._is_empty = False
+        self._is_thinking = self._has_text = self._is_empty = False
 
     @property
-    def begins_message(self) -> bool:
+    def starts_message(self) -> bool:
         """Whether a header comes next."""
         return self._header is not None
 
@@ -107,30 +107,30 @@ class Channels:
         channel = _CHANNEL.search(header)
         if function := _FUNCTION.search(header):
             self._kind = "call"
-            return self._say(f"{CHANNELS.opening}{function[1]}{CHANNELS.middle}")
+            return self._text(f"{CHANNELS.opening}{function[1]}{CHANNELS.middle}")
         if (channel and channel[1] == "analysis") or _RECIPIENT.search(header):
             self._kind = "thought"
             if self._is_thinking:
                 return "\n"
-            self._is_thinking = not self._has_said
+            self._is_thinking = not self._has_text
             return THOUGHTS if self._is_thinking else ""
         self._kind = "text"
-        return self._say("")
+        return self._text("")
 
-    def _say(self, text: str) -> str:
+    def _text(self, text: str) -> str:
         """Text behind the thoughts, which it ends."""
         before = THOUGHTS_END if self._is_thinking else ""
-        self._is_thinking, self._has_said = False, True
+        self._is_thinking, self._has_text = False, True
         return before + text
 
     def _end(self, has_ended: bool) -> str:
         """Ends a message; a header without one is text, apart from what headers have."""
-        said, header = "", self._header
+        shown, header = "", self._header
         if header is not None:
             for part in (_CHANNEL, _RECIPIENT, _TYPE):
                 header = part.sub("", header)
             header = header.strip()
-            said = "" if _ROLE.startswith(header) else header.removeprefix(_ROLE).strip()
+            shown = "" if _ROLE.startswith(header) else header.removeprefix(_ROLE).strip()
         elif self._kind == "call":
             return ("{}" if self._is_empty else "") + CHANNELS.closing
-        return self._say(said) if said or (has_ended and self._is_thinking) else ""
+        return self._text(shown) if shown or (has_ended and self._is_thinking) else ""

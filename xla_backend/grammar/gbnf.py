@@ -215,8 +215,8 @@ class _Writer:
             case _Reference(other) if other == name:
                 return [""], []
             case _Either(ways):
-                told = [self._ways(way, name) for way in ways]
-                return [each for one, _ in told for each in one], [e for _, o in told for e in o]
+                found = [self._ways(way, name) for way in ways]
+                return [each for one, _ in found for each in one], [e for _, o in found for e in o]
             case _Repeated(part, "?"):
                 again, ends = self._ways(part, name)
                 return again, [*ends, ""]

@@ -11,7 +11,7 @@ import zlib
 import numpy as np
 
 from xla_backend.compilation.store import Store
-from xla_backend.grammar.automaton import Automaton, Vocabulary
+from xla_backend.grammar.automaton import Automaton, TokenBytes
 from xla_backend.interface.grammar import Grammar
 
 SIZE_BOUND = 2**26
@@ -26,7 +26,7 @@ class GrammarStore:
         """Uses a folder in that of `store`."""
         self._entries = Store(store.root / "grammars", SIZE_BOUND)
 
-    def load(self, grammar: Grammar, vocabulary: Vocabulary) -> Automaton | None:
+    def load(self, grammar: Grammar, vocabulary: TokenBytes) -> Automaton | None:
         """The automaton, if it was saved."""
         if (entry := self._entries.load(_name(grammar, vocabulary))) is None:
             return None
@@ -37,7 +37,7 @@ class GrammarStore:
         }
         return Automaton(**tables, lengths=vocabulary.lengths)
 
-    def save(self, grammar: Grammar, vocabulary: Vocabulary, made: Automaton) -> None:
+    def save(self, grammar: Grammar, vocabulary: TokenBytes, made: Automaton) -> None:
         """Saves an automaton."""
         tables = [getattr(made, name) for name in _TABLES]
         described = {"tables": [(table.dtype.str, table.shape) for table in tables]}
@@ -45,6 +45,8 @@ class GrammarStore:
         self._entries.save(_name(grammar, vocabulary), described, blobs)
 
 
-def _name(grammar: Grammar, vocabulary: Vocabulary) -> str:
-    asked = f"{vocabulary.identity} {grammar.behind} {grammar.strict} {grammar.kind} {grammar.text}"
-    return hashlib.blake2b(asked.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+def _name(grammar: Grammar, vocabulary: TokenBytes) -> str:
+    content = (
+        f"{vocabulary.identity} {grammar.preamble} {grammar.strict} {grammar.kind} {grammar.text}"
+    )
+    return hashlib.blake2b(content.encode(errors="surrogatepass"), digest_size=16).hexdigest()

@@ -23,7 +23,7 @@ from xla_backend.grammar import (
     step_by_step,
     tool_calls,
 )
-from xla_backend.grammar.automaton import Automaton, Vocabulary
+from xla_backend.grammar.automaton import Automaton, TokenBytes
 from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.pattern import Pattern
 from xla_backend.grammar.schemas import documents
@@ -31,7 +31,7 @@ from xla_backend.grammar.schemas.unique_items import UniqueItems
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.interface.grammar import Behind, Grammar
+from xla_backend.interface.grammar import Grammar, Preamble
 from xla_backend.interface.prompt import THOUGHTS_END
 from xla_backend.interface.tools import Tools
 
@@ -50,14 +50,16 @@ def regex(grammar: Grammar) -> str:
     Raises:
         InvalidRequest: there are none, it is no schema, or an automaton cannot hold it.
     """
-    if grammar.behind:
-        return f"{_BEHIND[grammar.behind]}(?:{regex(dataclasses.replace(grammar, behind=''))})"
+    if grammar.preamble:
+        return (
+            f"{_PREAMBLES[grammar.preamble]}(?:{regex(dataclasses.replace(grammar, preamble=''))})"
+        )
     if grammar.kind == "json_schema":
         return documents.read(grammar.text, is_closed=grammar.strict).regex()
     if grammar.kind == "tool_calls":
-        asked = json.loads(grammar.text)
-        answer = Grammar.of(asked["answer"])
-        return tool_calls.regex(asked, regex(answer) if answer else None)
+        rules_text = json.loads(grammar.text)
+        answer = Grammar.of(rules_text["answer"])
+        return tool_calls.regex(rules_text, regex(answer) if answer else None)
     if grammar.kind == "json_object":
         return json_text.any_object(documents.ANY_LEVELS, 0)
     if grammar.kind == "regex":
@@ -67,18 +69,18 @@ def regex(grammar: Grammar) -> str:
     return "|".join(map(json_text.literal, json.loads(grammar.text)))
 
 
-_BEHIND = {
+_PREAMBLES = {
     "thoughts": f"{tool_calls.text_without(THOUGHTS_END)}{THOUGHTS_END}[ \\n]{{0,2}}",
     "channels": channels.messages("analysis") + channels.FINAL,
 }
 """Match what a model writes before its text."""
 
 
-def behind(grammar: Grammar, before: Behind) -> Grammar:
+def preamble(grammar: Grammar, before: Preamble) -> Grammar:
     """The form of a text with what the model writes before it."""
     if grammar.kind == "tokens" or (before == "channels" and grammar.kind == "tool_calls"):
         return grammar  # of all that is written
-    return dataclasses.replace(grammar, behind=before)
+    return dataclasses.replace(grammar, preamble=before)
 
 
 def check(grammar: Grammar) -> None:
@@ -133,7 +135,7 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
                 step_by_step.check("start: {}\n{}".format(*part))
             except (InvalidRequest, RecursionError):
                 raise InvalidRequest(f"of the tool {name} {error}") from error
-    asked = {
+    rules_text = {
         "format": form[:3],
         "tools": schemas,
         "strict": strict,
@@ -141,7 +143,7 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
         "several": tools.several and form.can_repeat,
         "answer": answer.to_dict() if answer else None,
     }
-    text = json.dumps(asked)
+    text = json.dumps(rules_text)
     return Grammar("tool_calls", text)
 
 
@@ -156,41 +158,41 @@ def _check_apart(form: ToolFormat, tools: Tools, answer: Grammar | None) -> None
         raise InvalidRequest("answers of this form may begin as calls of tools.")
 
 
-def _rules(grammar: Grammar, asked: str | None) -> str:
+def _rules(grammar: Grammar, rules_text: str | None) -> str:
     """A grammar as `step_by_step` takes it; `asked` is its regular expression, if there is one."""
-    if grammar.behind and (asked is None or grammar.kind == "json_schema"):
-        before = step_by_step.matching(_BEHIND[grammar.behind])
+    if grammar.preamble and (rules_text is None or grammar.kind == "json_schema"):
+        before = step_by_step.matching(_PREAMBLES[grammar.preamble])
         if grammar.kind == "json_schema":
             rules = documents.read(grammar.text, is_closed=grammar.strict)
             return "start: {} {}\n{}".format(before, *rules.part("inner_"))
-        inner = _rules(dataclasses.replace(grammar, behind=""), None).removeprefix("start")
+        inner = _rules(dataclasses.replace(grammar, preamble=""), None).removeprefix("start")
         return f"start: {before} inner\ninner{inner}"
     if grammar.kind == "json_schema":
         return documents.read(grammar.text, is_closed=grammar.strict).rules()
-    if asked is not None:
-        return f"start: {step_by_step.matching(asked)}"
+    if rules_text is not None:
+        return f"start: {step_by_step.matching(rules_text)}"
     if grammar.kind == "gbnf":
         return gbnf.step_by_step(grammar.text)
     if grammar.kind != "tool_calls":
         raise InvalidRequest("the grammar cannot be followed.")
-    told = json.loads(grammar.text)
+    sent = json.loads(grammar.text)
     parts: dict[str, str] = {}
     others: list[str] = []
-    for name, of in told["tools"].items():
-        rules = tool_calls.arguments(of, name in told["strict"])
+    for name, of in sent["tools"].items():
+        rules = tool_calls.arguments(of, name in sent["strict"])
         if (whole := _or_none(rules.regex, documents.ANY_LEVELS)) is not None:
             parts[name] = step_by_step.matching(whole)
         else:
             parts[name], more = rules.part(f"a{len(parts)}_")
             others.append(more)
-    answer = Grammar.of(told["answer"])
+    answer = Grammar.of(sent["answer"])
     part = None
     if answer is not None and (whole := _or_none(regex, answer)) is not None:
         part = step_by_step.matching(whole)
     elif answer is not None:
         part, more = documents.read(answer.text, is_closed=answer.strict).part("answer_")
         others.append(more)
-    return "\n".join([tool_calls.rules(told, parts, part), *others])
+    return "\n".join([tool_calls.rules(sent, parts, part), *others])
 
 
 def _or_none(make: Callable[..., str], *arguments: Any) -> str | None:
@@ -207,30 +209,30 @@ def _smaller(grammar: Grammar) -> Grammar:
 
 
 def _without_schemas(text: str) -> str:
-    asked = json.loads(text)
-    for name in asked["tools"].keys() - set(asked["strict"]):
-        asked["tools"][name] = _ANY_OBJECT
-    return json.dumps(asked)
+    rules_text = json.loads(text)
+    for name in rules_text["tools"].keys() - set(rules_text["strict"]):
+        rules_text["tools"][name] = _ANY_OBJECT
+    return json.dumps(rules_text)
 
 
-def _in_tables(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
+def _in_tables(grammar: Grammar, vocabulary: TokenBytes) -> Automaton | StepByStep:
     """An automaton where one can hold the grammar, otherwise what follows it step by step."""
     if grammar.kind == "tokens":
         return automaton.of_tokens(**json.loads(grammar.text), vocabulary=vocabulary)
-    asked, refused = None, None
+    rules_text, refused = None, None
     try:
-        asked = regex(grammar)
-        if grammar.kind != "tool_calls" or len(asked) <= MAX_TOOL_CHARACTERS:
-            return automaton.build(asked, vocabulary)
+        rules_text = regex(grammar)
+        if grammar.kind != "tool_calls" or len(rules_text) <= MAX_TOOL_CHARACTERS:
+            return automaton.build(rules_text, vocabulary)
     except InvalidRequest as error:
         refused = error
     try:
-        return StepByStep.of(_rules(grammar, asked), vocabulary)
+        return StepByStep.of(_rules(grammar, rules_text), vocabulary)
     except InvalidRequest as error:
         raise refused or error from None
 
 
-def schema_step_by_step(grammar: Grammar, vocabulary: Vocabulary) -> StepByStep:
+def schema_step_by_step(grammar: Grammar, vocabulary: TokenBytes) -> StepByStep:
     """Follows a JSON schema; raises as `check`."""
     rules = documents.read(grammar.text, is_closed=grammar.strict)
     unique = UniqueItems(rules.algebra, vocabulary) if rules.has_unique else None
@@ -245,12 +247,12 @@ class Grammars:
     """
 
     def __init__(
-        self, vocabulary: Callable[[], Vocabulary], store: GrammarStore | None = None
+        self, vocabulary: Callable[[], TokenBytes], store: GrammarStore | None = None
     ) -> None:
         """`vocabulary` is called when the first automaton is needed; `store` saves automata."""
         self._read = vocabulary
         self._store = store
-        self._vocabulary: Vocabulary | None = None
+        self._vocabulary: TokenBytes | None = None
         self._made: OrderedDict[Grammar, Automaton | StepByStep] = OrderedDict()
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -295,7 +297,7 @@ class Grammars:
         return row
 
     def _improve(
-        self, grammar: Grammar, vocabulary: Vocabulary, used: weakref.ref[Automaton | StepByStep]
+        self, grammar: Grammar, vocabulary: TokenBytes, used: weakref.ref[Automaton | StepByStep]
     ) -> None:
         """Makes tables, unless nobody follows the grammar step by step any more, or they exist."""
         known = self._made.get(grammar)
@@ -314,7 +316,7 @@ class Grammars:
                 self._made.popitem(last=False)
         return made
 
-    def _follow(self, grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
+    def _follow(self, grammar: Grammar, vocabulary: TokenBytes) -> Automaton | StepByStep:
         try:
             made = _in_tables(grammar, vocabulary)
         except InvalidRequest:
@@ -324,7 +326,7 @@ class Grammars:
         self._save(grammar, vocabulary, made)
         return made
 
-    def _save(self, grammar: Grammar, vocabulary: Vocabulary, made: Automaton | StepByStep) -> None:
+    def _save(self, grammar: Grammar, vocabulary: TokenBytes, made: Automaton | StepByStep) -> None:
         if self._store is not None and isinstance(made, Automaton):
             self._store.save(grammar, vocabulary, made)
 

@@ -106,7 +106,7 @@ _MAX_WAYS = 1000
 class _Way:
     """One alternative of a pattern: what is between its anchors, and which of these it has."""
 
-    begins: bool
+    anchored: bool
     tree: list[Any]
     ends: bool
     ahead: list[tuple[list[_Way], bool]]
@@ -114,14 +114,14 @@ class _Way:
 
     @classmethod
     def of(cls, tree: list[Any]) -> _Way:
-        begins, ahead = bool(tree) and tree[0] in _BEGINNINGS, []
-        tree = tree[begins:]
-        while begins and tree and tree[0][0] in _LOOKAHEAD and tree[0][1][0] == 1:
+        anchored, ahead = bool(tree) and tree[0] in _BEGINNINGS, []
+        tree = tree[anchored:]
+        while anchored and tree and tree[0][0] in _LOOKAHEAD and tree[0][1][0] == 1:
             inner = [cls.of(each) for each in _alternatives(list(tree[0][1][1]))]
             ahead.append((inner, tree[0][0] is code.ASSERT))
             tree = tree[1:]
         ends = bool(tree) and tree[-1] in _ENDS
-        return cls(begins, tree[: len(tree) - ends], ends, ahead)
+        return cls(anchored, tree[: len(tree) - ends], ends, ahead)
 
 
 def _alternatives(tree: list[Any]) -> Iterator[list[Any]]:
@@ -237,13 +237,13 @@ class Pattern:
             if around and way.ahead:
                 raise self._refused("with look-around in look-around")
             inner = self._written(way.tree, self._one)
-            front = f"{before}*" if before and not way.begins else ""
+            front = f"{before}*" if before and not way.anchored else ""
             written.append(front + inner + ("" if way.ends else f"{json_text.CHARACTER}*"))
         return f'"(?:{"|".join(written)})"'
 
     def lengths(self) -> tuple[int, float]:
         """Between how many characters the strings have that it is in."""
-        if not all(way.begins and way.ends for way in self._ways):
+        if not all(way.anchored and way.ends for way in self._ways):
             return 0, float("inf")
         widths = [parser.SubPattern(parser.State(), way.tree).getwidth() for way in self._ways]
         return min(low for low, _ in widths), max(high for _, high in widths)

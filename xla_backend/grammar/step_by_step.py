@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from xla_backend.grammar.automaton import NONE, Vocabulary
+from xla_backend.grammar.automaton import NONE, TokenBytes
 from xla_backend.grammar.schemas.unique_items import UniqueItems
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import MAX_DRAFTS
@@ -25,7 +25,7 @@ _ANY_TOKENS = '%llguidance {"no_forcing": true}\n'
 """A text may be written in any tokens, as where an automaton holds it."""
 
 
-_LETTERS = Vocabulary([*(bytes([byte]) for byte in range(256)), b""], [256], False)
+_LETTERS = TokenBytes([*(bytes([byte]) for byte in range(256)), b""], [256], False)
 """Where no model is known."""
 
 
@@ -55,7 +55,7 @@ class _Tokens:
 
     bos_token_id = None
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: TokenBytes) -> None:
         self.tokens = vocabulary.texts
         self.eos_token_id = int(vocabulary.ends[0])
         self.special_token_ids = [id for id, text in enumerate(vocabulary.texts) if not text]
@@ -65,7 +65,7 @@ class _Tokens:
 
 
 @functools.lru_cache(4)
-def _tokenizer(vocabulary: Vocabulary) -> LLTokenizer:
+def _tokenizer(vocabulary: TokenBytes) -> LLTokenizer:
     ends = vocabulary.ends.tolist()
     return LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)), len(vocabulary.texts), ends)
 
@@ -84,7 +84,7 @@ class StepByStep:
     bytes = 2**23
 
     def __init__(
-        self, matcher: LLMatcher, vocabulary: Vocabulary, unique: UniqueItems | None = None
+        self, matcher: LLMatcher, vocabulary: TokenBytes, unique: UniqueItems | None = None
     ) -> None:
         """Begins a text, of which `unique` holds items apart.
 
@@ -100,7 +100,7 @@ class StepByStep:
 
     @classmethod
     def of(
-        cls, rules: str, vocabulary: Vocabulary, unique: UniqueItems | None = None
+        cls, rules: str, vocabulary: TokenBytes, unique: UniqueItems | None = None
     ) -> StepByStep:
         """From rules in the library's notation."""
         matcher = LLMatcher(
@@ -144,5 +144,5 @@ class StepByStep:
             is_empty = np.array([not text for text in self._vocabulary.texts[size:]], bool)
             self.class_of_token[changed] = allowed[size:] | is_empty
         if self._matcher.is_error() or not self.class_of_token.any():
-            said = self._matcher.get_error() or "no text has the form asked for"
-            raise InvalidRequest(f"the grammar cannot be followed further: {said:.100}.")
+            problem = self._matcher.get_error() or "no text has the form asked for"
+            raise InvalidRequest(f"the grammar cannot be followed further: {problem:.100}.")

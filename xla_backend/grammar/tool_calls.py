@@ -38,7 +38,7 @@ def arguments(schema: Any, is_strict: bool) -> DocumentRules:
     return documents.read(json.dumps(schema), is_closed=True, is_lenient=not is_strict)
 
 
-def regex(asked: Mapping[str, Any], answer: str | None) -> str:
+def regex(requested: Mapping[str, Any], answer: str | None) -> str:
     """Matches the texts of a grammar of `grammars.of_tools`, whose JSON `asked` is.
 
     Args:
@@ -48,20 +48,20 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     Raises:
         InvalidRequest: an automaton cannot hold a tool's schema.
     """
-    form = ToolFormat(*asked["format"])
+    form = ToolFormat(*requested["format"])
     opening, middle, closing = _parts(form)
     names: dict[str, list[str]] = {}
-    for name, schema in asked["tools"].items():
-        written = arguments(schema, name in asked["strict"]).regex(documents.ANY_LEVELS)
+    for name, schema in requested["tools"].items():
+        written = arguments(schema, name in requested["strict"]).regex(documents.ANY_LEVELS)
         names.setdefault(written, []).append(json_text.literal(name))
     ways = [f"(?:{'|'.join(each)}){middle}{written}" for written, each in names.items()]
     calls = f"{opening}(?:{'|'.join(ways)}){closing}"
-    if asked["several"]:
+    if requested["several"]:
         calls = f"(?:{calls}\\n?)+"
     if form.in_channels:
-        said = f"|{channels.FINAL}(?:{answer or channels.TEXT})" if asked["is_free"] else ""
-        return f"{_before_calls(answer)}(?:{calls}{said})"
-    if not asked["is_free"]:
+        final = f"|{channels.FINAL}(?:{answer or channels.TEXT})" if requested["is_free"] else ""
+        return f"{_before_calls(answer)}(?:{calls}{final})"
+    if not requested["is_free"]:
         return calls
     if answer is not None:
         return f"(?:{answer}|{calls})"
@@ -70,7 +70,7 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     return f"(?:{_not_beginning_with(form.opening)}|{calls})"
 
 
-def rules(asked: Mapping[str, Any], arguments: Mapping[str, str], answer: str | None) -> str:
+def rules(requested: Mapping[str, Any], arguments: Mapping[str, str], answer: str | None) -> str:
     """The same texts as rules of `step_by_step`, whose longest match of a part always counts.
 
     Args:
@@ -78,25 +78,25 @@ def rules(asked: Mapping[str, Any], arguments: Mapping[str, str], answer: str | 
         arguments: what those of each tool are, in the notation of these rules.
         answer: the other answers, likewise; they must not begin as a call.
     """
-    form = ToolFormat(*asked["format"])
+    form = ToolFormat(*requested["format"])
     opening, middle, closing = _parts(form)
     free = before = ""
     if form.in_channels:
         before = _before_calls(answer)
         if answer:
             answer = f"{step_by_step.matching(before + channels.FINAL)} ({answer})"
-        elif asked["is_free"]:
+        elif requested["is_free"]:
             free = step_by_step.matching(before + channels.FINAL + channels.TEXT)
-    elif asked["is_free"] and answer is None:
+    elif requested["is_free"] and answer is None:
         before = text_without(form.marker) if form.marker else ""
         free = step_by_step.matching(before or _not_beginning_with(form.opening))
     named = {name: step_by_step.matching(json_text.literal(name) + middle) for name in arguments}
     call = " | ".join(f"{named[name]} ({each})" for name, each in arguments.items())
-    end = step_by_step.matching(closing + (r"\n?" if asked["several"] else ""))
+    end = step_by_step.matching(closing + (r"\n?" if requested["several"] else ""))
     written = f"{step_by_step.matching(before + opening)} call"
-    if asked["several"]:
+    if requested["several"]:
         written += f" ({step_by_step.matching(opening)} call)*"
-    either = " | ".join(filter(None, [answer if asked["is_free"] else "", free, written]))
+    either = " | ".join(filter(None, [answer if requested["is_free"] else "", free, written]))
     return f"start: {either}\ncall: ({call}) {end}\n"
 
 
@@ -123,13 +123,13 @@ def _written(part: str, is_marked: bool) -> str:
 def text_without(marker: str) -> str:
     """Texts without the marker, whose first character occurs in it only once."""
     first, last = marker[0], marker[-1]
-    begun, other = "", json_text.other_than(first, last)
+    nested, other = "", json_text.other_than(first, last)
     for each in reversed(marker[1:-1]):
         letter = json_text.literal(each)
-        begun = f"(?:{letter}{begun})?"
+        nested = f"(?:{letter}{nested})?"
         other = f"(?:{json_text.other_than(first, each)}|{letter}{other})"
-    begins = f"{json_text.literal(first)}(?:{begun}{json_text.literal(first)})*"
-    return f"(?:{json_text.other_than(first)}|{begins}{other})*(?:{begins}{begun})?"
+    starts = f"{json_text.literal(first)}(?:{nested}{json_text.literal(first)})*"
+    return f"(?:{json_text.other_than(first)}|{starts}{other})*(?:{starts}{nested})?"
 
 
 def _not_beginning_with(opening: str) -> str:

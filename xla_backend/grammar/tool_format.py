@@ -77,7 +77,7 @@ CHANNELS = ToolFormat(
     "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "<|call|>", True, True
 )
 """That of GPT-OSS; its template writes calls in another way, which the model rarely does."""
-_TOLD = (ToolFormat('<|tool_call|>[{"name": "', '", "arguments": ', "}]"), GENERIC)
+_DESCRIBED = (ToolFormat('<|tool_call|>[{"name": "', '", "arguments": ', "}]"), GENERIC)
 """Formats of templates that describe them to the model, and never write one themselves (Granite 3,
 SmolLM3)."""
 
@@ -94,10 +94,10 @@ def learn(
     Returns:
         `GENERIC` where it tells nothing of tools, or calls are not JSON there.
     """
-    asked = Message("user", "a")
+    requested = Message("user", "a")
     try:
         plain, called = (
-            render((asked, answer), [_PROBE_TOOL])
+            render((requested, answer), [_PROBE_TOOL])
             for answer in (Message("assistant", "§"), Message("assistant", "", (_PROBE,)))
         )
     except Exception:  # a template is a program, and raises what programs do
@@ -106,8 +106,8 @@ def learn(
     if _NAME not in called[:start]:
         return GENERIC
     stop = len(called) - end
-    if (begun := called.rfind("<", 0, start)) > called.rfind(">", 0, start):
-        start = begun  # a token as <|this|> is not cut
+    if (opening_at := called.rfind("<", 0, start)) > called.rfind(">", 0, start):
+        start = opening_at  # a token as <|this|> is not cut
     if called.rfind("<", 0, stop) > called.rfind(">", 0, stop):
         stop = called.find(">", stop) + 1
     call = called[start:stop]
@@ -115,9 +115,9 @@ def learn(
         opening, middle, closing = found.groups()
         return ToolFormat(opening.lstrip(), middle, closing.rstrip(), True, True)
     if _NAME not in call:
-        for told in _TOLD:
-            if told.marker in template:
-                return told._replace(has_tools=True)
+        for described in _DESCRIBED:
+            if described.marker in template:
+                return described._replace(has_tools=True)
     return GENERIC
 
 
@@ -131,7 +131,7 @@ def as_text(
     messages: Sequence[Message], tools: Sequence[dict[str, Any]], form: ToolFormat
 ) -> tuple[Message, ...]:
     """Messages for a template, with tool data that it does not support written into their text."""
-    told: list[Message] = []
+    described: list[Message] = []
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for message in messages:
         if message.tool_calls and not form.has_calls:
@@ -140,16 +140,16 @@ def as_text(
         elif message.role == "tool" and not form.has_tools:
             name = names.get(message.tool_call_id, "The function")
             message = Message("user", f"{name} returned:\n{message.content}")
-        told.append(message)
+        described.append(message)
     if tools and not form.has_tools:
-        first = told.pop(0).content if told[0].role == "system" else ""
+        first = described.pop(0).content if described[0].role == "system" else ""
         listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
         call = form.write(ToolCall("", "NAME", "{...}"))
-        said = (
+        instruction = (
             "You can call these functions, one JSON object a line with the JSON schema of its "
             f"parameters:\n<tools>\n{listed}\n</tools>\n\nTo call one, write its name and its "
             f"arguments in this form, and nothing more:\n{call}\nYou are then told what it "
             "returned. Answer in words where no call is needed."
         )
-        told.insert(0, Message("system", f"{first}\n\n{said}".lstrip("\n")))
-    return tuple(told)
+        described.insert(0, Message("system", f"{first}\n\n{instruction}".lstrip("\n")))
+    return tuple(described)

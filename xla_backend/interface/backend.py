@@ -205,8 +205,8 @@ class AnyBackend(Protocol):
                 is not decoder-only.
             ModelUnavailable: as `generate`.
         """
-        asked = {"cache_salt": "decide", "in_chunks": False, **fields}
-        request = TextRequest(model, text, questions=Question.all_of(questions), **asked)
+        defaults = {"cache_salt": "decide", "in_chunks": False, **fields}
+        request = TextRequest(model, text, questions=Question.all_of(questions), **defaults)
         result = self.submit(request).read_all()
         assert isinstance(result, Decisions), "questions were asked"
         return result
@@ -298,7 +298,7 @@ class AnyBackend(Protocol):
         """Ends the engine; later requests raise an error."""
 
 
-class ServedBackend(AnyBackend, Protocol):
+class SharedBackend(AnyBackend, Protocol):
     """An engine in another process that can be restarted, for many callers.
 
     Attributes:

@@ -38,7 +38,7 @@ class Question:
     """A question about a text.
 
     Example:
-        >>> Question("tone", "choice", "Which tone?", ("calm", "angry")).asked("Hello!")
+        >>> Question("tone", "choice", "Which tone?", ("calm", "angry")).prompt_for("Hello!")
         'Hello!\\n\\nAnswer with one of: calm, angry.\\nWhich tone?'
 
     Attributes:
@@ -134,10 +134,10 @@ class Question:
         """What the model is to say for each option."""
         return ("Yes", "No") if self.is_yes_no else self.options
 
-    def asked(self, text: str) -> str:
+    def prompt_for(self, text: str) -> str:
         """The words in which a model is asked; what questions share comes first."""
-        told = zip(self.answers, self.meanings, strict=False)
-        lines = [f"{answer}: {meaning}" for answer, meaning in told if meaning]
+        pairs = zip(self.answers, self.meanings, strict=False)
+        lines = [f"{answer}: {meaning}" for answer, meaning in pairs if meaning]
         how = {
             "choice": f"Answer with one of: {', '.join(self.options)}.",
             "score": f"Answer with a number from 0 to {len(self.options) - 1}.",

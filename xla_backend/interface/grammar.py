@@ -16,7 +16,7 @@ from xla_backend.interface.errors import InvalidRequest
 KINDS = ("json_schema", "json_object", "regex", "choice", "gbnf")
 MAX_CHARACTERS = 100_000
 """Of rules and regular expressions; schemas are bounded by what becomes of them."""
-Behind = Literal["", "thoughts", "channels"]
+Preamble = Literal["", "thoughts", "channels"]
 """What a model writes before its text: thoughts that the prompt has opened, or messages in other
 channels."""
 
@@ -45,7 +45,7 @@ class Grammar:
 
     kind: str
     text: str = ""
-    behind: Behind = ""
+    preamble: Preamble = ""
     strict: bool = False
 
     def __post_init__(self) -> None:

@@ -70,8 +70,8 @@ class Option:
     @property
     def sentence(self) -> str:
         """What it does, and whether it is part of the key."""
-        said = f"{self.help[0].upper()}{self.help[1:]}."
-        return f"{said} Changing this may compile." if self.is_in_key else said
+        described = f"{self.help[0].upper()}{self.help[1:]}."
+        return f"{described} Changing this may compile." if self.is_in_key else described
 
     @property
     def range(self) -> str:
@@ -83,8 +83,8 @@ class Option:
         return f"{self.low:g} to {self.high:g}"
 
 
-def _option(default: Any, help: str, **said: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"option": Option(help, **said)})
+def _option(default: Any, help: str, **described: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"option": Option(help, **described)})
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def last_text(prompt: Prompt) -> str:
     """The text to continue, or the message to answer; empty for token ids."""
     if not isinstance(prompt, tuple):
         return prompt if isinstance(prompt, str) else ""
-    return prompt[-2 if begun_text(prompt) and len(prompt) > 1 else -1].content
+    return prompt[-2 if start_of_answer(prompt) and len(prompt) > 1 else -1].content
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
@@ -110,7 +110,7 @@ def thoughts_end(text: str) -> int:
     return found.end(1) if found else 0
 
 
-def begun_text(prompt: Prompt) -> str:
+def start_of_answer(prompt: Prompt) -> str:
     """The beginning of the answer that the model continues; empty if there is none."""
     if isinstance(prompt, tuple) and prompt[-1].role == "assistant":
         return prompt[-1].content

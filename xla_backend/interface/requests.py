@@ -19,7 +19,7 @@ from xla_backend.interface.options import (
     AudioInput,
     GenerationOptions,
 )
-from xla_backend.interface.prompt import Prompt, begun_text
+from xla_backend.interface.prompt import Prompt, start_of_answer
 
 if TYPE_CHECKING:
     from xla_backend.interface.buckets import CacheKey
@@ -165,7 +165,7 @@ class Prepared:
     def may_think(self) -> bool:
         """Whether its text is a whole answer, which may begin with thoughts."""
         prompt = self.request.prompt
-        return isinstance(prompt, tuple) and not begun_text(prompt)
+        return isinstance(prompt, tuple) and not start_of_answer(prompt)
 
 
 @dataclass(frozen=True)

@@ -355,7 +355,7 @@ class GenerationResult:
             after the first one; None without.
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
         activations: see `ModelInfo`.
-        compile_beside_s: how long other functions were compiled while it ran, which slows it down.
+        background_compile_s: how long other functions were compiled meanwhile, which slows it down.
         stop_string: the one that ended it; empty if none did.
         grammar: how its grammar was followed: by tables in the compiled loop, or token by token
             where these would be too large or endless; empty without one.
@@ -388,7 +388,7 @@ class GenerationResult:
     passes: int | None = None
     rounded_bits: int | None = None
     activations: str = "exact"
-    compile_beside_s: float = 0.0
+    background_compile_s: float = 0.0
     stop_string: str = ""
     grammar: GrammarWay = ""
     thought_tokens: int = 0
@@ -479,7 +479,11 @@ class GenerationResult:
             **({"grammar": self.grammar} if self.grammar else {}),
             **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
             **({} if self.activations == "exact" else {"activations": self.activations}),
-            **({"compile_beside_s": self.compile_beside_s} if self.compile_beside_s else {}),
+            **(
+                {"background_compile_s": self.background_compile_s}
+                if self.background_compile_s
+                else {}
+            ),
             **({"miss": self.miss.to_json()} if self.miss else {}),
             **({"cache_miss": self.prefix_miss.to_json()} if self.prefix_miss else {}),
         }

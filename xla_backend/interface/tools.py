@@ -85,6 +85,6 @@ def _listed(tool: Any) -> dict[str, Any]:
         )
     if not isinstance(parameters, Mapping):
         raise InvalidRequest(f"the parameters of the tool {name} must be a JSON schema.")
-    said = {"name": name, "description": function.get("description") or ""}
+    described = {"name": name, "description": function.get("description") or ""}
     strict = {"strict": True} if function.get("strict") else {}
-    return {"type": "function", "function": {**said, "parameters": {**parameters}, **strict}}
+    return {"type": "function", "function": {**described, "parameters": {**parameters}, **strict}}

@@ -106,9 +106,9 @@ def register(name: str, address: int) -> None:
         size, None, name.encode(), len(name), b"Host", 4, None, None, None, address, 0
     )
     if error := _function(table, _API_REGISTER)(ctypes.byref(arguments)):
-        said = _Message(ctypes.sizeof(_Message), None, error, None)
-        _function(table, _API_MESSAGE)(ctypes.byref(said))
-        raise RuntimeError(f"XLA refuses {name}: {(said.message or b'').decode(errors='replace')}")
+        reply = _Message(ctypes.sizeof(_Message), None, error, None)
+        _function(table, _API_MESSAGE)(ctypes.byref(reply))
+        raise RuntimeError(f"XLA refuses {name}: {(reply.message or b'').decode(errors='replace')}")
 
 
 def _function(table: int, place: int) -> ctypes._CFunctionType:

@@ -24,7 +24,7 @@ from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import read_stored, read_weights, sample
 from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
-from xla_backend.grammar.automaton import Automaton, Vocabulary
+from xla_backend.grammar.automaton import Automaton, TokenBytes
 from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
@@ -154,9 +154,9 @@ class LoadedModel:
         """Whether rows of any lengths can run over KV memory."""
         return self._pool is not None
 
-    def _vocabulary(self) -> Vocabulary:
+    def _vocabulary(self) -> TokenBytes:
         """The texts of all tokens that can be selected."""
-        return Vocabulary(
+        return TokenBytes(
             self.tokenizer.vocabulary_bytes(self._decoder.model.vocabulary_size),
             self.eos_token_ids,
             self.tokenizer.drops_first_space(),

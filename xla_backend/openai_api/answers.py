@@ -129,7 +129,7 @@ class Timings(BaseModel):
     cache_miss: CacheMiss | None = Field(default=None, exclude_if=_is_none)
 
 
-class Progress(BaseModel):
+class ReadProgress(BaseModel):
     """llama.cpp's progress of reading a prompt: tokens and milliseconds."""
 
     total: int
@@ -268,7 +268,7 @@ class Event(Answer):
 
     usage: Usage | None = None
     timings: Timings | None = None
-    prompt_progress: Progress | None = None
+    prompt_progress: ReadProgress | None = None
 
 
 class ChatCompletion(Answer):
@@ -437,13 +437,13 @@ def cache_miss(result: GenerationResult) -> dict[str, Any]:
     return {"cache_miss": result.prefix_miss.to_json()} if result.prefix_miss else {}
 
 
-def progress(text: str) -> dict[str, Progress]:
+def progress(text: str) -> dict[str, ReadProgress]:
     """The event's field for the prompt's progress in a chunk, if it has any."""
     if not isinstance(text, TextChunk) or (read := text.progress) is None:
         return {}
     total, cached, processed, time_s = read
     return {
-        "prompt_progress": Progress(
+        "prompt_progress": ReadProgress(
             total=total, cache=cached, processed=processed, time_ms=_ms(time_s)
         )
     }

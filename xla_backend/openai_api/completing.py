@@ -115,8 +115,8 @@ class Completer:
                 await asyncio.to_thread(lambda: body.call_as(tokenizer.tool_format))
             tools, template = tuple(body.listed_tools), body.template
         info = next((info for info in host.models() if info.name == model), None)
-        asked = body.runs(host.new_tokens, info.sampling if info else {})
-        for prompt, options in asked:
+        requested = body.runs(host.new_tokens, info.sampling if info else {})
+        for prompt, options in requested:
             host.check(model, prompt, options)
         logprobs = getattr(body, "logprobs", None)
         has_logprobs = logprobs is not None and logprobs is not False
@@ -138,14 +138,14 @@ class Completer:
                     with_prompt_logprobs=body.with_prompt_logprobs,
                 )
             )
-            for prompt, options in asked
+            for prompt, options in requested
         ]
         opens = [partial(host.backend.submit, each) for each in prepared]
         prompt_tokens = sum(len(each.token_ids) for each in prepared if isinstance(each, Prepared))
 
         async def write() -> Writer:
             fingerprint, tokenizer = await self._known(model)
-            return writer(body, facts=Facts(fingerprint, tokenizer, asked, prompt_tokens))
+            return writer(body, facts=Facts(fingerprint, tokenizer, requested, prompt_tokens))
 
         reads_only = body.requested_tokens() == 0
         if not body.stream:
@@ -226,8 +226,8 @@ class Completer:
         except ModelUnavailable:
             host, options = self.host, GenerationOptions(max_new_tokens=1)
             host.check(model, "a", options)
-            asked = TextRequest(model, "a", options, in_chunks=False)
-            await self.results(request, [partial(host.backend.submit, asked)])
+            requested = TextRequest(model, "a", options, in_chunks=False)
+            await self.results(request, [partial(host.backend.submit, requested)])
             return await self.tokenizer(model)
 
     async def tokenizer(self, model: str) -> Tokenizer:
@@ -258,14 +258,14 @@ class Completer:
             return None, None
 
 
-def salt(host: Host, request: Request, asked: str | None) -> str:
+def salt(host: Host, request: Request, requested: str | None) -> str:
     """The engine's salt for a caller, never that of another caller or a visitor of the page.
 
     Callers without a `cache_salt` share prefixes with those of the same password and address. Both
     are mixed in, so that a salt which is easy to guess still protects against others. OpenAI's
     `prompt_cache_key` is not a secret, so it has no effect.
     """
-    who = [request.headers.get("authorization", ""), host.address(request), asked or ""]
+    who = [request.headers.get("authorization", ""), host.address(request), requested or ""]
     return "v1 " + hashlib.sha256("\0".join(who).encode()).hexdigest()
 
 
@@ -294,7 +294,7 @@ async def _events(
     host: Host,
 ) -> AsyncIterator[str]:
     """The events of a stream; an error after the first is the last event."""
-    begun: set[int] = set()
+    started: set[int] = set()
     results: dict[int, GenerationResult] = {}
     try:
         async for arrived in chunks:
@@ -302,8 +302,8 @@ async def _events(
                 yield _COMMENT
                 continue
             number, chunk = arrived
-            if number not in begun:
-                begun.add(number)
+            if number not in started:
+                started.add(number)
                 for each in write.begin(number):
                     yield event(each)
             if isinstance(chunk, GenerationResult):

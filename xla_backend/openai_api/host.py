@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Answering(Protocol):
-    """What the API needs from an engine; a part of `ServedBackend`."""
+    """What the API needs from an engine; a part of `SharedBackend`."""
 
     def prepare(self, request: TextRequest) -> Prepared:
         """Checks and encodes a text request; a Hub model must be loaded."""

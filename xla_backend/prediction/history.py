@@ -18,7 +18,7 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory, Past, RowRun
 
 SAVE_EVERY_S = 10.0
-ROWS_KEPT = 32
+SAVED_ROWS = 32
 """How many of a pool's latest rows are kept for predictions."""
 
 
@@ -52,7 +52,7 @@ class History:
     def record_row(self, model: str, key: CacheKey, row: RowRun) -> None:
         """Records the times of a pool's row that ran alone."""
         with self._lock:
-            rows = (*self._of(model, key).rows, row)[-ROWS_KEPT:]
+            rows = (*self._of(model, key).rows, row)[-SAVED_ROWS:]
             self._note(model, key, rows=rows)
 
     def record_first_call(self, model: str, key: CacheKey, first_call: FirstCall) -> None:
@@ -68,8 +68,8 @@ class History:
         """The requested keys, the most used first."""
         with self._lock:
             keys = self._past.get(model, {})
-            asked = [key for key in keys if keys[key].times > 0]
-            return sorted(asked, key=lambda key: (-keys[key].times, key))
+            used = [key for key in keys if keys[key].times > 0]
+            return sorted(used, key=lambda key: (-keys[key].times, key))
 
     def save(self) -> None:
         if self._store is not None:

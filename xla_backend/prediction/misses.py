@@ -26,7 +26,7 @@ def explain_miss(prepared: Prepared, in_memory: Collection[CacheKey]) -> Miss:
 
 
 def explain(
-    wanted: CacheKey,
+    needed: CacheKey,
     prompt_tokens: int,
     new_tokens: int,
     in_memory: Collection[CacheKey],
@@ -41,19 +41,19 @@ def explain(
         in_memory: the model's compiled functions.
         may_reuse: whether the request allows a larger function.
     """
-    if wanted.is_pooled:
+    if needed.is_pooled:
         return Miss()
     found: list[tuple[int, float, CacheKey, tuple[str, ...], CacheOutcome]] = []
     for key in in_memory:
         if key.is_pooled:
-            if wanted.num_beams == 1:
+            if needed.num_beams == 1:
                 rows = ("rows instead of a padded shape",)
                 found.append((1, 0.0, key, rows, CacheOutcome.HIT))
             continue
-        changes = _changes(wanted, prompt_tokens, new_tokens, key, may_reuse)
-        outcome = choose(_changed(wanted, key), in_memory, lambda _: False, True).outcome
+        changes = _changes(needed, prompt_tokens, new_tokens, key, may_reuse)
+        outcome = choose(_changed(needed, key), in_memory, lambda _: False, True).outcome
         if changes and outcome is not CacheOutcome.MISS:  # else it is too large for the request
-            found.append((len(changes), distance(key, wanted), key, changes, outcome))
+            found.append((len(changes), distance(key, needed), key, changes, outcome))
     if not found:
         return Miss()
     *_, nearest, changes, outcome = min(found, key=lambda each: each[:3])
@@ -61,31 +61,31 @@ def explain(
 
 
 def _changes(
-    wanted: CacheKey, prompt_tokens: int, new_tokens: int, key: CacheKey, may_reuse: bool
+    needed: CacheKey, prompt_tokens: int, new_tokens: int, key: CacheKey, may_reuse: bool
 ) -> tuple[str, ...]:
     """What a request must change so that a function serves it."""
     changes = []
-    if key.num_beams != wanted.num_beams:
-        changes.append(f"{_count(key.num_beams, 'beam')} instead of {wanted.num_beams}")
-    if key.prompt_lookup_num_tokens != wanted.prompt_lookup_num_tokens:
+    if key.num_beams != needed.num_beams:
+        changes.append(f"{_count(key.num_beams, 'beam')} instead of {needed.num_beams}")
+    if key.prompt_lookup_num_tokens != needed.prompt_lookup_num_tokens:
         drafts = _count(key.prompt_lookup_num_tokens, "draft")
-        changes.append(f"{drafts} instead of {wanted.prompt_lookup_num_tokens}")
+        changes.append(f"{drafts} instead of {needed.prompt_lookup_num_tokens}")
     if (over := prompt_tokens - key.padded_length) > 0:
         changes.append(f"a prompt shorter by {_count(over, 'token')}")
     if new_tokens > key.max_new_tokens:
         changes.append(f"at most {key.max_new_tokens} new tokens instead of {new_tokens}")
-    is_same = _changed(wanted, key) == key
+    is_same = _changed(needed, key) == key
     if not (may_reuse or is_same):
         changes.append("exact_key off")
     return tuple(changes)
 
 
-def _changed(wanted: CacheKey, key: CacheKey) -> CacheKey:
+def _changed(needed: CacheKey, key: CacheKey) -> CacheKey:
     """The key of the request once it has changed: no larger than the function."""
     return dataclasses.replace(
         key,
-        padded_length=min(wanted.padded_length, key.padded_length),
-        max_new_tokens=min(wanted.max_new_tokens, key.max_new_tokens),
+        padded_length=min(needed.padded_length, key.padded_length),
+        max_new_tokens=min(needed.max_new_tokens, key.max_new_tokens),
     )
 
 

@@ -38,7 +38,7 @@ MIN_TRACE_S = 0.05
 """Tracing takes longer than this: in less time the graph had been traced before."""
 
 
-def reusable(keys: Iterable[CacheKey], wanted: CacheKey) -> CacheKey | None:
+def reusable(keys: Iterable[CacheKey], needed: CacheKey) -> CacheKey | None:
     """The compiled function that serves a request with the least waste, other than its own.
 
     It must have the same beams and be large enough but not too large. A pool's functions serve all
@@ -47,13 +47,13 @@ def reusable(keys: Iterable[CacheKey], wanted: CacheKey) -> CacheKey | None:
     fitting = [
         key
         for key in keys
-        if key != wanted
-        and not (key.is_pooled or wanted.is_pooled)
-        and key.num_beams == wanted.num_beams
-        and wanted.padded_length <= key.padded_length <= REUSE_PADDED_LENGTH * wanted.padded_length
-        and wanted.max_new_tokens
+        if key != needed
+        and not (key.is_pooled or needed.is_pooled)
+        and key.num_beams == needed.num_beams
+        and needed.padded_length <= key.padded_length <= REUSE_PADDED_LENGTH * needed.padded_length
+        and needed.max_new_tokens
         <= key.max_new_tokens
-        <= REUSE_MAX_NEW_TOKENS * wanted.max_new_tokens
+        <= REUSE_MAX_NEW_TOKENS * needed.max_new_tokens
     ]
     return min(fitting, default=None)
 
@@ -67,7 +67,7 @@ class Choice:
 
 
 def choose(
-    wanted: CacheKey,
+    needed: CacheKey,
     in_memory: Collection[CacheKey],
     is_stored: Callable[[CacheKey], bool],
     may_reuse: bool,
@@ -80,11 +80,11 @@ def choose(
         is_stored: whether the store can restore a key.
         may_reuse: whether a larger function may serve it.
     """
-    if wanted in in_memory:
-        return Choice(wanted, CacheOutcome.HIT)
-    if may_reuse and (other := reusable(in_memory, wanted)) is not None:
+    if needed in in_memory:
+        return Choice(needed, CacheOutcome.HIT)
+    if may_reuse and (other := reusable(in_memory, needed)) is not None:
         return Choice(other, CacheOutcome.REUSED)
-    return Choice(wanted, CacheOutcome.DISK if is_stored(wanted) else CacheOutcome.MISS)
+    return Choice(needed, CacheOutcome.DISK if is_stored(needed) else CacheOutcome.MISS)
 
 
 def keys_of(entries: Iterable[CacheEntry]) -> dict[CacheKey, CacheEntry]:
@@ -106,7 +106,7 @@ class RowWork:
 
 
 def predict(
-    wanted: CacheKey,
+    needed: CacheKey,
     prompt_tokens: int,
     entries: Iterable[CacheEntry],
     past: Mapping[CacheKey, KeyHistory],
@@ -126,18 +126,18 @@ def predict(
         row: the work of a row, if `wanted` is a pool's key.
     """
     known = keys_of(entries)
-    past = {key: was for key, was in past.items() if key.is_pooled == wanted.is_pooled}
-    choice = choose(wanted, known, lambda key: not missing(key), may_reuse)
+    past = {key: was for key, was in past.items() if key.is_pooled == needed.is_pooled}
+    choice = choose(needed, known, lambda key: not missing(key), may_reuse)
     if choice.outcome is CacheOutcome.MISS:
-        estimate = _of_making(wanted, missing(wanted), past)
+        estimate = _of_making(needed, missing(needed), past)
     elif choice.outcome is CacheOutcome.DISK:
-        estimate = _nearest({key: was.disk_s for key, was in past.items()}, wanted)
+        estimate = _nearest({key: was.disk_s for key, was in past.items()}, needed)
     elif row is not None and choice.key in past and past[choice.key].rows:
         estimate = _of_row(row, past[choice.key].rows)
     else:
         estimate = _of_running(known[choice.key], choice.key, past)
     expected_s, low_s, high_s = estimate or (None, None, None)
-    return Prediction(choice.outcome, choice.key, wanted, prompt_tokens, expected_s, low_s, high_s)
+    return Prediction(choice.outcome, choice.key, needed, prompt_tokens, expected_s, low_s, high_s)
 
 
 Estimate = tuple[float, float, float] | None
@@ -184,7 +184,7 @@ def _of_row(row: RowWork, past: Sequence[RowRun]) -> Estimate:
 
 
 def _of_making(
-    wanted: CacheKey, missing: Collection[Part], past: Mapping[CacheKey, KeyHistory]
+    needed: CacheKey, missing: Collection[Part], past: Mapping[CacheKey, KeyHistory]
 ) -> Estimate:
     """For a function that must be compiled: from its missing parts.
 
@@ -193,11 +193,11 @@ def _of_making(
     """
     compiled = {key: was.compiled for key, was in past.items() if was.compiled}
     if not compiled:
-        return _nearest({key: was.miss_s for key, was in past.items()}, wanted)
+        return _nearest({key: was.miss_s for key, was in past.items()}, needed)
     latest = sorted(compiled, key=lambda key: (-(compiled[key].made_at or 0.0), key))
-    alike = [key for key in latest if distance(key, wanted) <= ALIKE] or latest
+    alike = [key for key in latest if distance(key, needed) <= ALIKE] or latest
     made = [
-        compiled[key].compile_s + compiled[key].run_s * wanted.max_new_tokens / key.max_new_tokens
+        compiled[key].compile_s + compiled[key].run_s * needed.max_new_tokens / key.max_new_tokens
         for key in alike[:LATEST]
     ]
     traced = [compiled[key].trace_s for key in latest if compiled[key].trace_s > MIN_TRACE_S]
@@ -210,7 +210,7 @@ def _of_making(
 
 
 def _nearest(
-    took: Mapping[CacheKey, float | None], wanted: CacheKey, grows: bool = False
+    took: Mapping[CacheKey, float | None], needed: CacheKey, grows: bool = False
 ) -> Estimate:
     """The time of the most similar key with the same beams.
 
@@ -221,13 +221,13 @@ def _nearest(
     known = {
         key: seconds
         for key, seconds in took.items()
-        if seconds is not None and key.num_beams == wanted.num_beams
+        if seconds is not None and key.num_beams == needed.num_beams
     }
     if not known:
         return None
-    nearest = min(known, key=lambda key: (distance(key, wanted), key))
+    nearest = min(known, key=lambda key: (distance(key, needed), key))
     seconds = known[nearest]
-    scaled = seconds * wanted.max_new_tokens / nearest.max_new_tokens if grows else seconds
+    scaled = seconds * needed.max_new_tokens / nearest.max_new_tokens if grows else seconds
     low_s, high_s = sorted((seconds, scaled))
     return scaled, low_s, high_s
 

@@ -221,8 +221,8 @@ def _field(
         rests = sent.lstrip()[:_SAME], cached.lstrip()[:_SAME]
         if common(*rests) >= min(4, *map(len, rests)):
             return "space"
-    mark, begun = THOUGHTS.encode(), before[-len(THOUGHTS) :]
-    if (mark in begun + sent[:_SAME]) != (mark in begun + cached[:_SAME]):
+    mark, opened = THOUGHTS.encode(), before[-len(THOUGHTS) :]
+    if (mark in opened + sent[:_SAME]) != (mark in opened + cached[:_SAME]):
         return "thoughts"
     if _holds(cached_ids, sent_ids[:RUN]):
         return "left out"

@@ -36,7 +36,7 @@ def question_tokens(
     if not isinstance(text, str) or not text.strip():
         raise InvalidRequest("The text is empty. Send a text that the questions are about.")
     prompts = [
-        tuple(encode_prompt(tokenizer, _prompt(info, each.asked(text)), info, _NO_THINKING))
+        tuple(encode_prompt(tokenizer, _prompt(info, each.prompt_for(text)), info, _NO_THINKING))
         for each in questions
     ]
     encode = functools.cache(functools.partial(_encode_answer, tokenizer, info))
@@ -62,7 +62,7 @@ def _encode_answer(tokenizer: Tokenizer, info: ModelInfo, answer: str) -> tuple[
         InvalidRequest: there are none.
     """
     before, after = (
-        tokenizer.encode(_prompt(info, "?", said), template=_NO_THINKING) for said in ("", answer)
+        tokenizer.encode(_prompt(info, "?", word), template=_NO_THINKING) for word in ("", answer)
     )
     ids = after[len(before) :]
     if after[: len(before)] != before:  # a template may write given answers in another way

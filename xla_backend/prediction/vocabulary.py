@@ -125,7 +125,7 @@ class Vocabulary:
         prepared = Prepared(request, options, key, token_ids, shown, questions, 0.0)
         if options.grammar is not None:
             before = AnswerDecoder(self.tokenizer, shown, token_ids, prepared.may_think).before
-            options = options.replace(grammar=grammars.behind(options.grammar, before))
+            options = options.replace(grammar=grammars.preamble(options.grammar, before))
         took_s = time.perf_counter() - started
         return dataclasses.replace(prepared, options=options, tokenize_s=took_s)
 
@@ -178,7 +178,7 @@ class Vocabulary:
 
     def _predict(
         self,
-        wanted: CacheKey,
+        needed: CacheKey,
         prompt_tokens: int,
         known: Known,
         may_reuse: bool = True,
@@ -191,7 +191,7 @@ class Vocabulary:
             return known.store is not None and known.store.holds(entry)
 
         return predict(
-            wanted=wanted,
+            needed=needed,
             prompt_tokens=prompt_tokens,
             entries=entries,
             past=known.past.get(self.info.name, {}),

@@ -26,7 +26,7 @@ from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import open_store
 from xla_backend.inspection.inspector import Inspector
-from xla_backend.interface.backend import ServedBackend
+from xla_backend.interface.backend import SharedBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.function_comparison import (
@@ -50,14 +50,14 @@ from xla_backend.interface.results import (
 from xla_backend.prediction.vocabulary import Known, Vocabulary
 from xla_backend.process import memory
 from xla_backend.process.child import LeftS, ProcessStream, unknown
-from xla_backend.process.messages import Request, Settings
+from xla_backend.process.messages import EngineRequest, Settings
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.supervisor import EngineHealth, Supervisor
 from xla_backend.process.watchdog import Patience
 from xla_backend.rows.scheduler import ROW_COUNTS
 
 
-class BackendProcess(ServedBackend):
+class BackendProcess(SharedBackend):
     """A `Backend` in a child process. Methods may be called from any thread.
 
     The child starts with this object, without waiting: it imports TensorFlow and loads the default
@@ -142,10 +142,10 @@ class BackendProcess(ServedBackend):
             except ModelUnavailable:
                 pass  # the engine prepares it once it has loaded the model, or says why it cannot
             except BackendError as error:
-                self._supervisor.refused(Request(0, "generate", request), error)
+                self._supervisor.refused(EngineRequest(0, "generate", request), error)
                 raise
         left_s = self._left_s(request) if isinstance(request, Prepared) else unknown
-        return ProcessStream(self._supervisor.submit(Request(0, "generate", request), left_s))
+        return ProcessStream(self._supervisor.submit(EngineRequest(0, "generate", request), left_s))
 
     def _left_s(self, prepared: Prepared) -> LeftS:
         """Predicts a request when its expected seconds are first needed."""
@@ -165,22 +165,22 @@ class BackendProcess(ServedBackend):
             # The child does not follow a change of the working directory.
             recording = os.path.abspath(recording)  # noqa: PTH100 (keeps links, takes any string)
             request = dataclasses.replace(request, recording=recording)
-        return ProcessStream(self._supervisor.submit(Request(0, "transcribe", request)))
+        return ProcessStream(self._supervisor.submit(EngineRequest(0, "transcribe", request)))
 
     def reserve(
         self, what: str, left_s: Callable[[], float | None] = lambda: None
     ) -> ProcessStream[str, GenerationResult]:
-        call = self._supervisor.submit(Request(0, "reserve", what), lambda spent_s: left_s())
+        call = self._supervisor.submit(EngineRequest(0, "reserve", what), lambda spent_s: left_s())
         return ProcessStream(call)
 
     def load(self, model: str) -> ModelInfo:
-        return self._supervisor.submit(Request(0, "load", model)).wait()
+        return self._supervisor.submit(EngineRequest(0, "load", model)).wait()
 
     def compare(self, request: FunctionRequest) -> FunctionComparison:
-        return self._supervisor.submit(Request(0, "compare_function", request)).wait()
+        return self._supervisor.submit(EngineRequest(0, "compare_function", request)).wait()
 
     def clear_functions(self) -> None:
-        self._supervisor.submit(Request(0, "clear_functions", None)).wait()
+        self._supervisor.submit(EngineRequest(0, "clear_functions", None)).wait()
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         return self._supervisor.current().wait_ready(timeout_s)
@@ -279,8 +279,8 @@ class BackendProcess(ServedBackend):
         return self.vocabulary(model).predict_speech(self._rules, options, self._known())
 
     def _known(self) -> Known:
-        told = self._supervisor.engine.snapshot
-        return Known(told.entries, told.past, told.prefixes, self._store)
+        mirrored = self._supervisor.engine.snapshot
+        return Known(mirrored.entries, mirrored.past, mirrored.prefixes, self._store)
 
     # --- the engine's end -----------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class BackendProcess(ServedBackend):
                 self._store.clear(names)
 
         # While no engine runs: otherwise it would save what it is compiling afterwards.
-        self._supervisor.begin_anew(meanwhile=forget_stored)
+        self._supervisor.restart(meanwhile=forget_stored)
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too.

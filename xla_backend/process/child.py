@@ -22,7 +22,7 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.request_queue import Entry, RequestQueue
 from xla_backend.interface.results import EngineStatus, Past, Progress
-from xla_backend.process.messages import Request, Settings, Snapshot
+from xla_backend.process.messages import EngineRequest, Settings, Snapshot
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience, Watchdog, describe_hang
 
@@ -72,7 +72,7 @@ class Call(Stream[Any, Any]):
     entry: Entry
 
     def __init__(
-        self, request: Request, left_s: LeftS, on_end: Callable[[FinishedRequest], None]
+        self, request: EngineRequest, left_s: LeftS, on_end: Callable[[FinishedRequest], None]
     ) -> None:
         """`on_end` is called with its record at its end, in any thread."""
         super().__init__(request.arrival_time)
@@ -134,7 +134,7 @@ class Call(Stream[Any, Any]):
         self._started_at = self._started_at or progress.since
         super().report(progress)
 
-    def take(self, child: Child, number: int) -> Request:
+    def take(self, child: Child, number: int) -> EngineRequest:
         """Assigns it to a child; returns the message for that child."""
         self.times_moved += self.child is not None
         self.request = dataclasses.replace(
@@ -356,17 +356,17 @@ class Child:
         elif kind == "ready":
             self.was_ready = True
             self._ready.set()
-            self._tell_owner("child_is_ready")
+            self._notify_owner("child_is_ready")
         elif kind == "failed":
             self._failure = value
         elif kind == "soft_limit":
-            self._tell_owner("child_passed_soft_limit", value)
+            self._notify_owner("child_passed_soft_limit", value)
         elif kind == "hard_limit":
-            self._tell_owner("child_passed_hard_limit", value)
+            self._notify_owner("child_passed_hard_limit", value)
         elif kind == "drained":
             self.has_drained = self._closing = True
             waiting = self._take_leave("The engine was replaced.")
-            self._tell_owner("child_drained", waiting, tuple(value))
+            self._notify_owner("child_drained", waiting, tuple(value))
         elif number is not None and (call := self._calls.get(number)):
             self._take_reply(call, number, kind, value)
 
@@ -378,11 +378,11 @@ class Child:
         elif self._calls.pop(number, None) is not None:
             call.end(kind, value)
 
-    def _tell_owner(self, event: str, *values: Any) -> None:
+    def _notify_owner(self, event: str, *values: Any) -> None:
         """Calls the owner in another thread: it may be waiting for this child's end."""
         if (owner := self._owner()) is not None:
-            tell = getattr(owner, event)
-            threading.Thread(target=tell, args=(self, *values), daemon=True, name=event).start()
+            notify = getattr(owner, event)
+            threading.Thread(target=notify, args=(self, *values), daemon=True, name=event).start()
 
     def _allowed_s(self) -> float | None:
         """How long the child may send nothing now; None while no request waits for it."""

@@ -29,12 +29,12 @@ from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import EngineStatus, Progress
 from xla_backend.process import memory
 from xla_backend.process.memory_bound import MemoryBound
-from xla_backend.process.messages import Request, Settings, Snapshot
+from xla_backend.process.messages import EngineRequest, Settings, Snapshot
 
 if TYPE_CHECKING:
     from xla_backend.engine.backend import Backend
 
-GOODBYE_S = 2.0
+ENDING_S = 2.0
 """Seconds in which the engine may finish its step when it is told to end."""
 COUNT_EVERY = 20 * 10**6
 """Bytes of growth after which memory mappings are counted again: 1 GB of functions had 10,000."""
@@ -52,7 +52,7 @@ class Active(Stream[Any, Any]):
         is_handed_over: whether a successor serves it, so that it gets no reply here.
     """
 
-    def __init__(self, request: Request, process: EngineProcess) -> None:
+    def __init__(self, request: EngineRequest, process: EngineProcess) -> None:
         super().__init__(process.arrival_time(request))
         self.request = request
         self.is_handed_over = False
@@ -60,8 +60,8 @@ class Active(Stream[Any, Any]):
 
     def put(self, chunk: Any) -> None:
         """Sends a chunk, if the request is streamed."""
-        asked = self.request.asked
-        if isinstance(asked, Prepared | TextRequest | SpeechRequest) and asked.in_chunks:
+        payload = self.request.payload
+        if isinstance(payload, Prepared | TextRequest | SpeechRequest) and payload.in_chunks:
             self._process.send(self, "chunk", chunk)
 
     def report(self, progress: Progress) -> None:
@@ -91,7 +91,7 @@ class EngineProcess:
         self._bound = MemoryBound(None, at_start=0)
         self._marks_sent: set[str] = set()  # of "soft_limit" and "hard_limit"
         self._counted_at, self._mapped = 0, 0.0  # bytes held, and share of memory mappings then
-        self._is_asked_to_warm = False
+        self._is_warm_up_requested = False
         self._is_giving_up_warming = False
         self._unmade: tuple[Any, ...] = ()  # keys that are left to a successor
         self._mirroring = threading.Lock()
@@ -99,7 +99,7 @@ class EngineProcess:
         self._measuring = threading.Lock()
         self._condition = threading.Condition()
         # Guarded by the condition:
-        self._waiting: deque[Request] = deque()
+        self._waiting: deque[EngineRequest] = deque()
         self._active: list[Active] = []
         self._ending = False
         self._draining = False
@@ -131,7 +131,7 @@ class EngineProcess:
                 elif self._backend is None:
                     pass  # nothing to warm yet, and nothing to cancel
                 elif kind == "warm":
-                    self._is_asked_to_warm = True
+                    self._is_warm_up_requested = True
                     self._backend.prefetch(*value)
                 elif kind == "cancel_prefetch":
                     self._backend.cancel_prefetch()
@@ -182,7 +182,7 @@ class EngineProcess:
             self._serve(backend, active)
         self._wait_for_active()
         if self._draining and not self._ending:
-            if self._is_asked_to_warm:
+            if self._is_warm_up_requested:
                 self._unmade = self._unmade or tuple(backend.prefetching())
             backend.close()  # first: it saves the history that the successor reads
             self._channel.send(("drained", None, self._unmade))
@@ -196,7 +196,7 @@ class EngineProcess:
         backend = Backend(
             registry=self._settings.registry,
             rules=self._settings.rules,
-            on_status=self._tell,
+            on_status=self._send_status,
             store=self._settings.store,
             on_change=self._mirror_background,
             kv_bytes=self._settings.kv_bytes,
@@ -210,10 +210,10 @@ class EngineProcess:
                 logger.warning("%s could not be loaded: %s", self._settings.preload, error)
             except Exception:
                 logger.exception("%s could not be loaded", self._settings.preload)
-        self._tell(EngineStatus("ready", since=time.perf_counter()))
+        self._send_status(EngineStatus("ready", since=time.perf_counter()))
         return backend
 
-    def _tell(self, status: EngineStatus) -> None:
+    def _send_status(self, status: EngineStatus) -> None:
         self._channel.send(("status", None, status))
 
     def _mirror(self, backend: Backend) -> None:
@@ -235,9 +235,9 @@ class EngineProcess:
     def _mirror_background(self) -> None:
         if self._backend is not None:
             self._mirror(self._backend)
-            self._look_at_memory(self._backend)
+            self._check_memory(self._backend)
 
-    def _look_at_memory(self, backend: Backend) -> None:
+    def _check_memory(self, backend: Backend) -> None:
         """Tells the parent if the process has become too large.
 
         Called between requests and between jobs of the background.
@@ -253,11 +253,11 @@ class EngineProcess:
         if not self._bound.may_warm(held, self._mapped):
             self._give_up_warming(backend)
         if self._bound.is_above_hard_limit(held, self._mapped):
-            self._tell_size("hard_limit", held)
+            self._report_size("hard_limit", held)
         elif self._bound.is_above_soft_limit(held, self._mapped):
-            self._tell_size("soft_limit", held)
+            self._report_size("soft_limit", held)
 
-    def _tell_size(self, mark: str, held: int) -> None:
+    def _report_size(self, mark: str, held: int) -> None:
         with self._condition:  # Several requests may end at once.
             is_new = mark not in self._marks_sent
             self._marks_sent.add(mark)
@@ -268,7 +268,7 @@ class EngineProcess:
         """Drops background jobs that nobody asked for; all of them above the hard limit."""
         if self._is_giving_up_warming or not (pending := tuple(backend.prefetching())):
             return
-        if self._is_asked_to_warm:
+        if self._is_warm_up_requested:
             if "hard_limit" not in self._marks_sent:
                 return
             self._unmade = self._unmade or pending
@@ -310,26 +310,26 @@ class EngineProcess:
 
     def _serve(self, backend: Backend, active: Active) -> None:
         """Gives a request to the engine."""
-        request, asked = active.request, active.request.asked
+        request, payload = active.request, active.request.payload
 
         def may_start() -> bool:
             return self._may_start(active)
 
-        if isinstance(asked, Prepared | TextRequest):
+        if isinstance(payload, Prepared | TextRequest):
             try:
-                backend.submit(asked, may_start, active)
+                backend.submit(payload, may_start, active)
             except Exception as error:
                 active.fail(error)
-        elif isinstance(asked, SpeechRequest):
-            backend.submit_speech(asked, may_start, active)
+        elif isinstance(payload, SpeechRequest):
+            backend.submit_speech(payload, may_start, active)
         elif request.kind == "reserve":
             backend.reserve(may_start, active)
         else:
-            administers = partial(self._administer, backend, active, asked)
+            administers = partial(self._administer, backend, active, payload)
             threading.Thread(target=administers, daemon=True, name=request.kind).start()
 
     def _administer(
-        self, backend: Backend, active: Active, asked: FunctionRequest | str | None
+        self, backend: Backend, active: Active, payload: FunctionRequest | str | None
     ) -> None:
         """Handles a request that generates nothing."""
         if not self._may_start(active):
@@ -337,10 +337,10 @@ class EngineProcess:
             return
         active.report(Progress("loading", time.perf_counter()))
         try:
-            if isinstance(asked, str):
-                value: Any = backend.load(asked)
-            elif isinstance(asked, FunctionRequest):
-                value = backend.compare(asked, active.arrived)
+            if isinstance(payload, str):
+                value: Any = backend.load(payload)
+            elif isinstance(payload, FunctionRequest):
+                value = backend.compare(payload, active.arrived)
             else:
                 value = None
                 backend.clear_functions()
@@ -349,7 +349,7 @@ class EngineProcess:
         else:
             active.finish(value)
 
-    def arrival_time(self, request: Request) -> float:
+    def arrival_time(self, request: EngineRequest) -> float:
         """The moment from which a request's time counts.
 
         The queue time is time spent behind other requests. Like the loading of a model, the
@@ -375,7 +375,7 @@ class EngineProcess:
             self._channel.send((kind, active.request.number, value))
             with self._measuring:
                 self._bound.note_request(memory.resident() or 0, memory.peak() or 0)
-        self._look_at_memory(self._backend)
+        self._check_memory(self._backend)
         with self._condition:
             self._active.remove(active)
             self._condition.notify_all()
@@ -389,7 +389,7 @@ class EngineProcess:
         if _is_out_of_memory(error):
             # The memory that it left allocated stays.
             logger.error("There was not enough memory for a request (%s)", kind, exc_info=error)
-            self._tell_size("hard_limit", memory.resident() or 0)
+            self._report_size("hard_limit", memory.resident() or 0)
             sentence = (
                 "There was not enough memory for this request. Try fewer beams, fewer new tokens "
                 "or a smaller model. The engine restarts, which takes a moment."
@@ -423,7 +423,7 @@ def _listen_and_end(engine: EngineProcess, channel: Channel) -> None:
     """Receives until the end, then ends the process if the engine's thread does not."""
     engine.listen()
     if engine.is_ready:  # otherwise there is nothing to finish
-        time.sleep(GOODBYE_S)  # a compilation cannot be interrupted
+        time.sleep(ENDING_S)  # a compilation cannot be interrupted
     end(channel)
 
 

@@ -99,7 +99,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Request:
+class EngineRequest:
     """Work for the engine.
 
     Attributes:
@@ -116,7 +116,7 @@ class Request:
 
     number: int
     kind: RequestKind
-    asked: Prepared | TextRequest | SpeechRequest | FunctionRequest | str | None
+    payload: Prepared | TextRequest | SpeechRequest | FunctionRequest | str | None
     arrival_time: float = 0.0
     is_moved: bool = False
     request_id: str = ""
@@ -124,21 +124,21 @@ class Request:
     @property
     def model(self) -> str:
         """The name of its model; empty if it has none."""
-        if isinstance(self.asked, Prepared | TextRequest | SpeechRequest):
-            return self.asked.model
-        return self.asked if isinstance(self.asked, str) and self.kind == "load" else ""
+        if isinstance(self.payload, Prepared | TextRequest | SpeechRequest):
+            return self.payload.model
+        return self.payload if isinstance(self.payload, str) and self.kind == "load" else ""
 
     @property
     def text(self) -> TextRequest | None:
         """The text request as its caller made it; None for other requests."""
-        if isinstance(self.asked, Prepared):
-            return self.asked.request
-        return self.asked if isinstance(self.asked, TextRequest) else None
+        if isinstance(self.payload, Prepared):
+            return self.payload.request
+        return self.payload if isinstance(self.payload, TextRequest) else None
 
     @property
     def options(self) -> GenerationOptions | None:
         """The options of a generation; None for other requests."""
-        asked = self.asked
-        if isinstance(asked, Prepared | TextRequest | SpeechRequest):
-            return asked.options
+        payload = self.payload
+        if isinstance(payload, Prepared | TextRequest | SpeechRequest):
+            return payload.options
         return None

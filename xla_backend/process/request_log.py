@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from xla_backend.interface import trace
 from xla_backend.interface.results import GenerationResult, PrefixMiss
 from xla_backend.interface.timing import Span
-from xla_backend.process.messages import Request
+from xla_backend.process.messages import EngineRequest
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class FinishedRequest:
         ahead: how many requests the engine had before it.
     """
 
-    request: Request
+    request: EngineRequest
     kind: str
     value: Any
     wall_s: float

@@ -23,7 +23,7 @@ from xla_backend.interface.requests import REQUEST_ID
 from xla_backend.interface.results import EngineStatus, KVMemoryUse
 from xla_backend.process import memory
 from xla_backend.process.child import Call, Child, LeftS, Warming, unknown
-from xla_backend.process.messages import Request, Settings
+from xla_backend.process.messages import EngineRequest, Settings
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience
 
@@ -132,7 +132,7 @@ class Supervisor:
                 self._renew()
             return self.engine
 
-    def submit(self, request: Request, left_s: LeftS = unknown) -> Call:
+    def submit(self, request: EngineRequest, left_s: LeftS = unknown) -> Call:
         """Queues a request, whose queue time begins now.
 
         Args:
@@ -152,7 +152,7 @@ class Supervisor:
         if request.kind == "compare_function":
             excludes = "Comparing"
         elif request.kind == "reserve":
-            excludes = str(request.asked)
+            excludes = str(request.payload)
         call.enter(self.queue, Entry(self.queue, lambda: self._send(call), excludes, call.left_s))
         return call
 
@@ -164,12 +164,12 @@ class Supervisor:
         except BackendError as error:
             call.end("error", error)
 
-    def refused(self, request: Request, error: BackendError) -> None:
+    def refused(self, request: EngineRequest, error: BackendError) -> None:
         """Records a request that was refused before it was sent."""
         request = dataclasses.replace(request, request_id=REQUEST_ID.get())
         self.request_finished(FinishedRequest(request, "error", error, 0.0, 0))
 
-    def begin_anew(self, meanwhile: Callable[[], None]) -> None:
+    def restart(self, meanwhile: Callable[[], None]) -> None:
         """Ends the child, calls a function, and starts another child without a warm-up.
 
         Raises:

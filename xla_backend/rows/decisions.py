@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from xla_backend.rows.pool import Pool
 
 
-class Deciding:
+class QuestionRows:
     """Reads the rows of questions, chunk by chunk.
 
     Attributes:
@@ -57,17 +57,17 @@ class Deciding:
             text = [row(shared)]
             yield from self._read(text, pool, functions, text)
         each = list(zip(self._tokens.prompts, self._tokens.answers, strict=True))
-        self._firsts = [row(ids, [tuple(answer[0] for answer in said)]) for ids, said in each]
+        self._firsts = [row(ids, [tuple(answer[0] for answer in choices)]) for ids, choices in each]
         # Others are not cached: fresh memory costs more than reading a short question again.
-        goes_on = [not shared or any(answer[1:] for answer in said) for _, said in each]
+        goes_on = [not shared or any(answer[1:] for answer in choices) for _, choices in each]
         cached = [*itertools.compress(self._firsts, goes_on)]
         yield from self._read(self._firsts, pool, functions, cached)
         self._rests = [
             [
                 row(ids + answer[:-1], [(id,) for id in answer[1:]]) if answer[1:] else None
-                for answer in said
+                for answer in choices
             ]
-            for ids, said in each
+            for ids, choices in each
         ]
         rests = [rest for of_question in self._rests for rest in of_question if rest is not None]
         yield from self._read(rests, pool, functions, ())
@@ -75,13 +75,13 @@ class Deciding:
     def decisions(self, started: float) -> tuple[Decision, ...]:
         """The decisions, after `steps`; `started` as `time.perf_counter()`."""
         found = []
-        for asked, first, rests in zip(self._questions, self._firsts, self._rests, strict=True):
+        for question, first, rests in zip(self._questions, self._firsts, self._rests, strict=True):
             logprobs = first.logprobs[0].tolist()
             for place, rest in enumerate(rests):
                 if rest is not None:
                     logprobs[place] += sum(float(logprob[0]) for logprob in rest.logprobs)
             read_at = max(self._read_at[each] for each in [first, *filter(None, rests)])
-            found.append(Decision(asked, tuple(logprobs), read_at - started))
+            found.append(Decision(question, tuple(logprobs), read_at - started))
         return tuple(found)
 
     def _read(

@@ -229,25 +229,25 @@ class Pool:
         size = chunk_size(rows[0].unread, sizes) if is_one else max(sizes)
         most = chunk_rows(size, sizes)
         tokens, places = np.zeros([size], np.int32), np.full([size, 2], -1, np.int32)
-        wanted, behind = np.full([most], -1, np.int32), list[tuple[Row, int]]()
+        logit_rows, scored = np.full([most], -1, np.int32), list[tuple[Row, int]]()
         at, ends = 0, []
         for number, row in enumerate(rows):
             first, silent = row.in_memory, len(row.token_ids) - row.tail
-            most_wanted = max(first, silent) + most - len(behind)
-            end = min(len(row.token_ids), first + size - at, most_wanted)
+            most_needed = max(first, silent) + most - len(scored)
+            end = min(len(row.token_ids), first + size - at, most_needed)
             end = self._cut(row, end)
             self._reserve(row, end)
             tokens[at : at + end - first] = row.token_ids[first:end]
             places[at : at + end - first, 0] = number
             places[at : at + end - first, 1] = np.arange(first, end)
             for position in range(max(first, silent), end):
-                wanted[len(behind)] = at + position - first
-                behind.append((row, position))
+                logit_rows[len(scored)] = at + position - first
+                scored.append((row, position))
             at += end - first
             ends.append(end)
         logits = functions.read[size](
             tf.constant(True),
-            tf.constant(wanted),
+            tf.constant(logit_rows),
             tf.constant(tokens),
             tf.constant(places),
             tf.constant(self._blocks(rows, most)),
@@ -256,9 +256,9 @@ class Pool:
             row.in_memory = end
             if row.targets is None and not row.unread:
                 self._share(row)
-            elif row.state and row.salt and row.unread and self._is_kept(row):
-                self._keep_state_of(row)
-        for (row, position), given in zip(behind, logits.numpy() if behind else (), strict=False):
+            elif row.state and row.salt and row.unread and self._is_saved(row):
+                self._save_state_of(row)
+        for (row, position), given in zip(scored, logits.numpy() if scored else (), strict=False):
             if row.targets is not None:
                 ids = row.targets[len(row.logprobs)]
                 row.logprobs.append(output.log_softmax(given)[[*ids]])
@@ -308,7 +308,7 @@ class Pool:
         """Removes a row; caches its keys and values if `is_cached` and it has a salt."""
         if row in self._running:  # not if it got no room
             self._running.remove(row)
-        self._keep_state()
+        self._save_state()
         self._batch = ()
         known = row.token_ids[: row.in_memory]
         if not is_cached or not row.salt:
@@ -360,11 +360,11 @@ class Pool:
     def _last_state(self, row: Row) -> int:
         return (len(row.token_ids) - row.tail) // BLOCK * BLOCK
 
-    def _is_kept(self, row: Row) -> bool:
+    def _is_saved(self, row: Row) -> bool:
         """Whether a row's state is cached where a chunk has ended."""
         return row.in_memory == self._last_state(row) or not row.in_memory % STATES_EVERY
 
-    def _keep_state_of(self, row: Row) -> None:
+    def _save_state_of(self, row: Row) -> None:
         """Caches a copy of a row's state behind its full blocks, if there is room."""
         self._share(row)
         if row.path[-1].state:
@@ -413,7 +413,7 @@ class Pool:
             is_same = bool(functions.drafts) == bool(self._state.lookup)
             if is_same and not any(row.logits is not None for row in rows):
                 return self._state
-        self._keep_state()
+        self._save_state()
         empty, size = functions.rows, self._vocabulary_size
         counts, seen = np.zeros([empty, size], np.int32), np.zeros([empty, size], bool)
         numbers = {name: np.zeros([empty], np.int32) for name in _NUMBERS}
@@ -447,7 +447,7 @@ class Pool:
         )
         return self._state
 
-    def _keep_state(self) -> None:
+    def _save_state(self) -> None:
         """Copies to the rows what only the state of the last call has."""
         for place, row in enumerate(self._batch):
             if is_counted(row.options):

@@ -247,7 +247,7 @@ class PrefixTree:
         ]
         if leaves or states:
             _, oldest = min(states + leaves, key=lambda pair: pair[0])
-            self._keep(oldest)
+            self._save(oldest)
             if oldest.children or oldest.users:
                 self._remove_state(oldest)
             else:
@@ -273,7 +273,7 @@ class PrefixTree:
         """Saves all blocks to disk and waits for it."""
         if self._store is not None:
             for node in self._all():
-                self._keep(node)
+                self._save(node)
             self._store.flush()
 
     def _root(self, salt: str) -> Node:
@@ -283,7 +283,7 @@ class PrefixTree:
             self._roots[salt] = Node((), 0, None, root_name(self._identity, salt))
         return self._roots[salt]
 
-    def _keep(self, node: Node) -> None:
+    def _save(self, node: Node) -> None:
         """Queues a node's block for writing to disk."""
         if self._store is not None and node.parent is not None:
             block = self._memory.content(node.address).copy()

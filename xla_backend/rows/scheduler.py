@@ -258,17 +258,17 @@ class RowScheduler(Generic[Joined]):
             if with_drafts is not None:
                 return [*self._decoding], with_drafts
             self._functions.make(1, drafts)
-        wanted = min(size for size in ROW_COUNTS if size >= min(count, MAX_ROWS))
+        needed = min(size for size in ROW_COUNTS if size >= min(count, MAX_ROWS))
         # Larger functions serve, too; otherwise the largest available.
-        larger = [size for size in ROW_COUNTS if size >= wanted]
-        smaller = [size for size in reversed(ROW_COUNTS) if size < wanted]
+        larger = [size for size in ROW_COUNTS if size >= needed]
+        smaller = [size for size in reversed(ROW_COUNTS) if size < needed]
         found = next(
             functions for size in larger + smaller if (functions := self._functions.of(size))
         )
         if found.rows < count and found.rows < MAX_ROWS:
             self._functions.make(MAX_ROWS)  # they serve any number
-        if found.rows != wanted:
-            self._functions.make(wanted)
+        if found.rows != needed:
+            self._functions.make(needed)
         group = self._decoding[: found.rows]
         if len(group) < count:  # the others come next
             self._decoding = self._decoding[found.rows :] + group

@@ -64,11 +64,11 @@ class Replicas:
         return self._send(request, sound=Path(request.recording).read_bytes())
 
     def identity(self, model: str) -> str:
-        """See `ServedBackend`."""
+        """See `SharedBackend`."""
         return self._vocabulary(model).identity
 
     def tokenizer(self, model: str) -> Tokenizer:
-        """See `ServedBackend`."""
+        """See `SharedBackend`."""
         return self._vocabulary(model).tokenizer
 
     def _vocabulary(self, model: str) -> Vocabulary:

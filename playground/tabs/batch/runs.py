@@ -27,7 +27,7 @@ from xla_backend import (
     InvalidRequest,
     ModelUnavailable,
     Prompt,
-    ServedBackend,
+    SharedBackend,
 )
 from xla_backend.interface.timing import PHASES
 from xla_backend.interface.trace import TracedRequest
@@ -59,7 +59,7 @@ class BatchMember(Member):
         super().__init__(run, prompt.prompt)
         self.prompt = prompt
 
-    async def send(self, backend: ServedBackend) -> None:
+    async def send(self, backend: SharedBackend) -> None:
         self.run.pressed_at = time.perf_counter()  # it waited for the others, in no queue
         await super().send(backend)
 

@@ -54,7 +54,7 @@ def summary(results: Sequence[GenerationResult]) -> Summary:
             result.load_s
             + result.timing.trace_s
             + result.timing.compile_s
-            + result.compile_beside_s
+            + result.background_compile_s
             for result in results
         ),
     )

@@ -14,7 +14,7 @@ from playground.context.runs import page_mode
 from xla_backend import BucketRules, GenerationOptions, ModelInfo, Prompt
 from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, HUB_MODELS
-from xla_backend.interface.prompt import begun_text, last_text, system_text
+from xla_backend.interface.prompt import last_text, start_of_answer, system_text
 
 SHORTEST = BucketRules().padded_lengths[0]
 _NOT_IN_TENSORFLOW = (
@@ -224,7 +224,7 @@ def _prompt_lines(prompt: Prompt) -> str:
         f'    {{"role": {_quoted(each.role)}, "content": {_quoted(each.content)}}},\n'
         for each in prompt
     )
-    ends = "continue_final_message" if begun_text(prompt) else "add_generation_prompt"
+    ends = "continue_final_message" if start_of_answer(prompt) else "add_generation_prompt"
     return (
         f"messages = [\n{messages}]\n"
         f"prompt = tokenizer.apply_chat_template(messages, tokenize=False, {ends}=True)"

@@ -17,7 +17,7 @@ from xla_backend import (
     GenerationResult,
     InvalidRequest,
     Prompt,
-    ServedBackend,
+    SharedBackend,
 )
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import (
@@ -67,7 +67,7 @@ class BaselinesRun(ComparisonRun):
         super().stop()
         self.comparison.stop()
 
-    def measure(self, backend: ServedBackend) -> Generator[None, None, None]:
+    def measure(self, backend: SharedBackend) -> Generator[None, None, None]:
         """Runs the ways.
 
         Raises:
@@ -182,7 +182,7 @@ class VariantsRun(ComparisonRun):
         if self._stream is not None:
             self._stream.stop()
 
-    def measure(self, backend: ServedBackend) -> Generator[None, None, None]:
+    def measure(self, backend: SharedBackend) -> Generator[None, None, None]:
         """Calls each variant once, so that its function is available, then for the measurement."""
         for number, row in enumerate(self.rows):
             self.current = number
@@ -203,7 +203,7 @@ class VariantsRun(ComparisonRun):
             for row in due:
                 yield from self._call(backend, row)
 
-    def _call(self, backend: ServedBackend, row: VariantRow) -> Iterator[None]:
+    def _call(self, backend: SharedBackend, row: VariantRow) -> Iterator[None]:
         if self.stopped:
             return
         # Exact key: otherwise a larger function might serve one variant and not the other. A salt

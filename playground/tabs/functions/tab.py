@@ -22,7 +22,7 @@ from xla_backend import (
     CacheOutcome,
     FunctionComparison,
     FunctionRequest,
-    ServedBackend,
+    SharedBackend,
 )
 from xla_backend.interface.function_comparison import EXAMPLE_FUNCTIONS, MAX_BATCH_SIZE
 from xla_backend.interface.request_queue import RESERVATION
@@ -47,7 +47,7 @@ class FunctionRun(MeasuringRun):
         self.met = met
         self.result: FunctionComparison | None = None
 
-    def measure(self, backend: ServedBackend) -> Generator[None, None, None]:
+    def measure(self, backend: SharedBackend) -> Generator[None, None, None]:
         """Compares them, at once."""
         yield
         request = self.request

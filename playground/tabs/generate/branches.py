@@ -25,7 +25,7 @@ from playground.ui.outcomes import badge
 from playground.ui.theme import ASSETS
 from playground.ui.wording import wording_of
 from xla_backend import InvalidRequest, Token
-from xla_backend.interface.prompt import TokenIds, begun_text
+from xla_backend.interface.prompt import TokenIds, start_of_answer
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import TopLogprob
 
@@ -42,7 +42,7 @@ element.addEventListener("click", (event) => {
 
 
 @dataclass(frozen=True)
-class Branch:
+class TokenBranch:
     """One way of a text.
 
     Attributes:
@@ -54,8 +54,8 @@ class Branch:
     """
 
     shown: Shown
-    kept: tuple[int, ...] = ()
-    begun: str = ""
+    saved: tuple[int, ...] = ()
+    opened: str = ""
     text: str = ""
     parent: int | None = None
     token: TopLogprob | None = None
@@ -74,33 +74,35 @@ class Tree:
 
     salt: str
     prompt_ids: tuple[int, ...]
-    branches: tuple[Branch, ...]
+    branches: tuple[TokenBranch, ...]
     sides: tuple[int, int] = (0, 0)
 
 
 class BranchRun(TextRun):
     """A branch, while it is written."""
 
-    def __init__(self, tree: Tree, parent: int, place: int, token: TopLogprob, begun: str) -> None:
+    def __init__(self, tree: Tree, parent: int, place: int, token: TopLogprob, opened: str) -> None:
         """`place` is that of a token of the parent's run."""
         before = tree.branches[parent]
         result = before.shown.result
-        kept = (*before.kept, *(each.id for each in result.tokens[:place]), token.id)
+        saved = (*before.saved, *(each.id for each in result.tokens[:place]), token.id)
         left = result.options.max_new_tokens - place - 1
         if left < 1:
             raise InvalidRequest("The limit of new tokens leaves none behind this one: raise it.")
         options = result.options.replace(max_new_tokens=left)
-        prompt = TokenIds((*tree.prompt_ids, *kept))
+        prompt = TokenIds((*tree.prompt_ids, *saved))
         super().__init__(result.model, prompt, options, cache_salt=tree.salt)
         self.tree = tree
-        self.branch = Branch(before.shown, kept, begun, begun, parent, token, result.tokens[place])
+        self.branch = TokenBranch(
+            before.shown, saved, opened, opened, parent, token, result.tokens[place]
+        )
 
     def after(self, decode: Any) -> Tree | None:
         """The tree with this branch, chosen beside the one that it left; None if it never ran."""
         if (shown := self.shown()) is None:
             return None
         ids = [token.id for token in shown.result.tokens]
-        branch = replace(self.branch, shown=shown, text=decode([*self.branch.kept, *ids]))
+        branch = replace(self.branch, shown=shown, text=decode([*self.branch.saved, *ids]))
         assert branch.parent is not None
         branches = (*self.tree.branches, branch)
         return replace(self.tree, branches=branches, sides=(branch.parent, len(branches) - 1))
@@ -118,7 +120,7 @@ class Branches:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         self._tree = gr.State(None)
-        self._asked = gr.State(None)
+        self._requested = gr.State(None)
         with gr.Column(visible=False, elem_classes="branches", elem_id="branches") as self.card:
             self.list = ui.html("", "branch_list", js_on_load=_SCRIPT)
             self.pair = ui.html("", "branch_pair")
@@ -154,8 +156,8 @@ class Branches:
             ended=self._ended,
         )
         for view, is_first in ((tokens, True), (self.tokens, False)):
-            asked = view.select(_asked_for(is_first), None, self._asked, **ui.QUIET)
-            events.connect(asked.then, self._make, [self._asked, self._tree, shown])
+            requested = view.select(_requested_for(is_first), None, self._requested, **ui.QUIET)
+            events.connect(requested.then, self._make, [self._requested, self._tree, shown])
         self.list.select(
             self._choose, self._tree, [self._tree, self.list, self.pair, self.tokens], **ui.QUIET
         )
@@ -164,11 +166,11 @@ class Branches:
         )
 
     def _make(
-        self, asked: Any, tree: Tree | None, shown: Shown | None
+        self, requested: Any, tree: Tree | None, shown: Shown | None
     ) -> tuple[BranchRun, ui.Updates]:
-        if shown is None or not isinstance(asked, tuple):
+        if shown is None or not isinstance(requested, tuple):
             raise InvalidRequest("Choose a token of a text, then one of its alternatives.")
-        is_first, place, rank = asked
+        is_first, place, rank = requested
         if tree is None or tree.branches[0].shown is not shown:
             tree = self._planted(shown)
         if len(tree.branches) > MOST:
@@ -181,15 +183,15 @@ class Branches:
         if rank >= len(result.tokens[place].top_logprobs):
             raise InvalidRequest("There is no such alternative.")
         token = result.tokens[place].top_logprobs[rank]
-        kept = [*before.kept, *(each.id for each in result.tokens[:place]), token.id]
-        return BranchRun(tree, parent, place, token, self._decode(shown, kept)), {}
+        saved = [*before.saved, *(each.id for each in result.tokens[:place]), token.id]
+        return BranchRun(tree, parent, place, token, self._decode(shown, saved)), {}
 
     def _planted(self, shown: Shown) -> Tree:
         """A tree of the text alone."""
         result = shown.result
-        asked = TextRequest(result.model, shown.prompt, result.options)
-        ids = self._page.backend.prepare(asked).token_ids
-        return Tree(secrets.token_hex(16), ids, (Branch(shown, text=result.text),))
+        requested = TextRequest(result.model, shown.prompt, result.options)
+        ids = self._page.backend.prepare(requested).token_ids
+        return Tree(secrets.token_hex(16), ids, (TokenBranch(shown, text=result.text),))
 
     def _decode(self, shown: Shown, ids: list[int]) -> str:
         return str(self._page.backend.tokenizer(shown.result.model).decode(ids))
@@ -205,8 +207,8 @@ class Branches:
         shown = run.branch.shown
         tree = run.after(lambda ids: self._decode(shown, ids))
         if tree is None:
-            kept = run.tree if len(run.tree.branches) > 1 else None
-            return {self._tree: kept, **self._drawn(kept)}
+            saved = run.tree if len(run.tree.branches) > 1 else None
+            return {self._tree: saved, **self._drawn(saved)}
         return {self._tree: tree, **self._drawn(tree)}
 
     def _drawn(self, tree: Tree | None) -> ui.Updates:
@@ -245,26 +247,26 @@ class Branches:
             return gr.skip(), gr.skip()
         branch, first = tree.branches[tree.sides[1]], tree.branches[0].shown
         if isinstance(first.prompt, str):
-            return gr.skip(), first.prompt + branch.begun
-        return begun_text(first.prompt) + branch.begun, gr.skip()
+            return gr.skip(), first.prompt + branch.opened
+        return start_of_answer(first.prompt) + branch.opened, gr.skip()
 
 
-def _asked_for(is_first: bool) -> Any:
+def _requested_for(is_first: bool) -> Any:
     """The event of a click: whether it is in the first text, the token's place, and the rank of the
     alternative; None for what no script of this page sends."""
 
-    def asked(event: gr.EventData) -> Any:
+    def requested(event: gr.EventData) -> Any:
         data = event._data if isinstance(event._data, dict) else {}
         place, rank = data.get("place"), data.get("rank")
         if type(place) is not int or type(rank) is not int or min(place, rank) < 0:
             return None
         return is_first, place, rank
 
-    return asked
+    return requested
 
 
 @rendered
-def branch_list(tree: Tree, writing: Branch | None = None) -> h.Node:
+def branch_list(tree: Tree, writing: TokenBranch | None = None) -> h.Node:
     """The branches as a tree, with the one that is being written."""
     branches = [*tree.branches, *([writing] if writing else [])]
     sides = (writing.parent, len(branches) - 1) if writing else tree.sides
@@ -294,7 +296,7 @@ def branch_list(tree: Tree, writing: Branch | None = None) -> h.Node:
     return h.h3["Branches of the text"], h.ul(".branch-tree")[below(None)]
 
 
-def _title(branch: Branch) -> h.Node:
+def _title(branch: TokenBranch) -> h.Node:
     if branch.token is None or branch.instead is None:
         return "As it was written"
     own, other = branch.token, branch.instead
@@ -303,14 +305,14 @@ def _title(branch: Branch) -> h.Node:
         h.bdi(translate="no")[f"“{visible(own.text)}”"],
         f" {share} instead of ",
         h.bdi(translate="no")[f"“{visible(other.text)}”"],
-        f" {percent(probability(other))}, at token {len(branch.kept)}",
+        f" {percent(probability(other))}, at token {len(branch.saved)}",
     ]
 
 
 @rendered
-def pair(left: Branch, right: Branch, written: str | None = None) -> h.Node:
+def pair(left: TokenBranch, right: TokenBranch, written: str | None = None) -> h.Node:
     """Two branches side by side; `written` is the text so far of one that is being written."""
-    text = right.begun + written if written is not None else right.text
+    text = right.opened + written if written is not None else right.text
     # By characters, although the name speaks of paths.
     same = len(os.path.commonprefix([left.text, text]))  # noqa: RUF071
     return h.div(".branch-pair")[
@@ -318,7 +320,7 @@ def pair(left: Branch, right: Branch, written: str | None = None) -> h.Node:
     ]
 
 
-def _side(branch: Branch, text: str, same: int, is_writing: bool) -> h.Node:
+def _side(branch: TokenBranch, text: str, same: int, is_writing: bool) -> h.Node:
     result = branch.shown.result
     figures: h.Node = None
     if not is_writing:

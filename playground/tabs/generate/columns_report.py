@@ -200,7 +200,7 @@ def _differences(runs: ColumnRuns, records: Sequence[Record]) -> h.Node:
     results = [result for member in runs.members if (result := member.run.result)]
     if not runs.columns.in_turn:
         sentence += " They ran at once and shared the processor: alone each would be faster."
-    compiling_s = max(result.compile_beside_s for result in results)
+    compiling_s = max(result.background_compile_s for result in results)
     if compiling_s > _MIN_COMPILE_S:
         seconds = quantities.seconds(compiling_s)
         sentence += f" Up to {seconds} of loading and compiling beside a run slowed it down."

@@ -13,7 +13,7 @@ from xla_backend import (
     CacheOutcome,
     GenerationOptions,
     Prompt,
-    ServedBackend,
+    SharedBackend,
 )
 
 FIRST_CALL = "Show a first call"
@@ -35,7 +35,7 @@ PRESETS = {
 
 
 def first_call(
-    backend: ServedBackend, model: str, prompt: Prompt, options: GenerationOptions
+    backend: SharedBackend, model: str, prompt: Prompt, options: GenerationOptions
 ) -> GenerationOptions:
     """The nearest options whose function is not compiled yet.
 

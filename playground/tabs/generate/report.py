@@ -18,7 +18,7 @@ from playground.ui.report_parts import PHASE_HINTS, PHASE_NAMES, trace_link
 from playground.ui.wording import CONTINUING, Wording, model_name
 from xla_backend import CacheKey, GenerationResult, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
-from xla_backend.interface.prompt import begun_text, last_text, system_text
+from xla_backend.interface.prompt import last_text, start_of_answer, system_text
 from xla_backend.interface.trace import TracedRequest
 
 
@@ -31,7 +31,7 @@ def story(
     An answer to messages is Markdown once it is finished.
     """
     given: h.Node = h.span(".story-prompt")[last_text(prompt)]
-    text = begun_text(prompt) + text
+    text = start_of_answer(prompt) + text
     new: h.Node = h.span(".story-new")[text], caret(writing)
     if not isinstance(prompt, str) and not writing:
         new = h.div(".story-new.markdown", data_text=text)[answer(text)]

@@ -14,7 +14,7 @@ from xla_backend import (
     CacheOutcome,
     GenerationOptions,
     InvalidRequest,
-    ServedBackend,
+    SharedBackend,
     TokenIds,
 )
 
@@ -39,7 +39,7 @@ class Shape:
 
 
 def survey(
-    backend: ServedBackend,
+    backend: SharedBackend,
     model: str,
     padded_lengths: Iterable[int],
     num_beams: Iterable[int],
@@ -60,7 +60,7 @@ def survey(
     return [_shape(backend, model, size) for size in sizes]
 
 
-def _shape(backend: ServedBackend, model: str, size: CacheKey) -> Shape:
+def _shape(backend: SharedBackend, model: str, size: CacheKey) -> Shape:
     """Asks about the shortest request of this shape, which fits if any of this shape does."""
     prompt = TokenIds((0,) * (_below(size.padded_length, PADDED_LENGTHS) + 1))
     shortest = _below(size.max_new_tokens, MAX_NEW_TOKENS) + 1
@@ -102,7 +102,7 @@ class OrderProgress:
 class Order:
     """The shapes that visitors have asked for. All visitors share it, as they share the engine."""
 
-    def __init__(self, backend: ServedBackend) -> None:
+    def __init__(self, backend: SharedBackend) -> None:
         self._backend = backend
         self._ordered: tuple[tuple[str, CacheKey], ...] = ()
         self._sent = 0.0

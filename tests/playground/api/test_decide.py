@@ -40,7 +40,7 @@ def test_every_question_is_answered_by_its_name(page: ApiPage) -> None:
     asked = stream.request
     assert (asked.prompt, asked.in_chunks) == ("WIN a FREE phone", False)
     assert asked.cache_salt
-    assert [each.asked("T") for each in asked.questions] == [
+    assert [each.prompt_for("T") for each in asked.questions] == [
         "T\n\nAnswer Yes or No.\nIs it spam?\nYes: An advertisement",
         "T\n\nAnswer with one of: calm, pushy.\ncalm: Polite",
         "T\n\nAnswer with a number from 0 to 2.\n0: Can wait\n1: This week\n2: Today",
@@ -115,7 +115,7 @@ def test_openai_s_decisions_are_answered_in_order(page: ApiPage, client: openai.
     assert answer.usage.output_tokens == 0
     text = 'user: {"a": 1}\nassistant calls f {}\ntool: Yes.'
     assert [stream.request.prompt for stream in page.backend.streams] == ["WIN", text]
-    assert [each.asked("T") for each in page.backend.streams[-1].request.questions] == [
+    assert [each.prompt_for("T") for each in page.backend.streams[-1].request.questions] == [
         "T\n\nAnswer Yes or No.\nIs it spam?",
         "T\n\nAnswer with one of: true, true (boolean), no.\nWhich?\ntrue (boolean): It is.",
         "T\n\nAnswer with a number from 0 to 1.\nHow urgent?\n0: low: Can wait\n1: high",

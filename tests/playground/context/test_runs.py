@@ -13,7 +13,7 @@ from playground.tabs.generate.report import report
 from tests.playground.carrying_out import steps
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
-from xla_backend import EngineStatus, GenerationOptions, InvalidRequest, ServedBackend
+from xla_backend import EngineStatus, GenerationOptions, InvalidRequest, SharedBackend
 
 
 @pytest.fixture
@@ -292,6 +292,6 @@ def test_a_measurement_that_is_stopped_before_its_turn_measures_nothing() -> Non
 class Measurement(MeasuringRun):
     activity = "Measuring"
 
-    def measure(self, backend: ServedBackend) -> Generator[object, None, None]:
+    def measure(self, backend: SharedBackend) -> Generator[object, None, None]:
         yield "began"
         yield "ended"

@@ -84,14 +84,14 @@ class FakeFunctions:
         )
         return PoolFunctions(dict.fromkeys(CHUNKS, self._read), self._decode, state, 0)
 
-    def _read(self, run: Any, wanted: Any, token_ids: Any, places: Any, blocks: Any) -> tf.Tensor:
+    def _read(self, run: Any, needed: Any, token_ids: Any, places: Any, blocks: Any) -> tf.Tensor:
         of_rows, places = blocks.numpy(), places.numpy()
         self.on_call("read", len({row for row, _ in places if row >= 0}))
         for token, (row, position) in zip(token_ids.numpy(), places, strict=True):
             if row >= 0:
                 _write(of_rows[row], position, token)
-        logits = np.full([len(wanted), VOCABULARY], np.nan, np.float32)
-        for number, place in enumerate(wanted.numpy()):
+        logits = np.full([len(needed), VOCABULARY], np.nan, np.float32)
+        for number, place in enumerate(needed.numpy()):
             if place >= 0:
                 row, position = places[place]
                 logits[number] = _logits(_tokens(of_rows[row], position + 1))

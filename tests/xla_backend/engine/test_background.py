@@ -111,7 +111,7 @@ def test_what_verifies_drafts_is_made_beside_requests_once_it_was_missed_often(
 
     def trace(key: CacheKey, rows: int) -> None:
         made.set()
-        raise background.Stopped
+        raise background.JobStopped
 
     engine: Any = SimpleNamespace(info=SimpleNamespace(name="fake"), functions=None)
     engine.functions = SimpleNamespace(trace=trace)

@@ -50,7 +50,7 @@ def test_every_answer_is_as_likely_as_alone(
     for _ in range(2):  # the second time, most of it is in memory
         result = backend.decide("any", text, questions)
         for question, decision in zip(questions, result.decisions, strict=True):
-            prompt = f"{question.asked(text)}\nAnswer:"
+            prompt = f"{question.prompt_for(text)}\nAnswer:"
             expected = [logprob(prompt, f" {answer}") for answer in question.answers]
             assert decision.logprobs == pytest.approx(expected, abs=1e-5)
             assert sum(decision.probabilities.values()) == pytest.approx(1)
@@ -64,7 +64,7 @@ def test_the_text_is_read_once_and_questions_side_by_side(steps: Steps) -> None:
         first = backend.decide("any", TEXT, MANY)
         assert predicted.prompt_tokens == first.prompt_tokens
         assert predicted.key == first.key
-        alone = sum(len(q.asked(TEXT)) + len("\nAnswer:") for q in Question.all_of(MANY))
+        alone = sum(len(q.prompt_for(TEXT)) + len("\nAnswer:") for q in Question.all_of(MANY))
         assert first.prompt_tokens < len(TEXT) + 40 * 50 < alone
         assert (first.rows_at_once, first.batch_size) == (16, 1)
         again = backend.decide("any", TEXT, MANY)

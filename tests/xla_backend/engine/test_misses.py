@@ -67,10 +67,10 @@ def test_who_follows_the_advice_does_not_compile(
     asked: tuple[int, int, int], there: list[tuple[int, int, int]], exact: bool
 ) -> None:
     prompt, _, new = asked
-    wanted, in_memory = key(*asked), [key(*each) for each in there]
-    if choose(wanted, in_memory, lambda _: False, not exact).outcome is not CacheOutcome.MISS:
+    needed, in_memory = key(*asked), [key(*each) for each in there]
+    if choose(needed, in_memory, lambda _: False, not exact).outcome is not CacheOutcome.MISS:
         return
-    found = explain(wanted, prompt, new, in_memory, not exact)
+    found = explain(needed, prompt, new, in_memory, not exact)
     if found.nearest is None:
         return
     text = found.sentence("would be")

@@ -68,8 +68,8 @@ def settle(engine: Backend) -> None:
 
 def assert_came_true(predicted: Prediction, result: GenerationResult) -> None:
     found = (result.cache, result.key, result.requested_key, result.prompt_tokens)
-    wanted = (predicted.outcome, predicted.key, predicted.requested_key, predicted.prompt_tokens)
-    assert found == wanted
+    needed = (predicted.outcome, predicted.key, predicted.requested_key, predicted.prompt_tokens)
+    assert found == needed
 
 
 def random_request(dice: random.Random) -> tuple[tuple[str, GenerationOptions], dict[str, Any]]:
@@ -203,7 +203,7 @@ def test_functions_for_more_rows_are_made_when_rows_meet(steps: Steps) -> None:
 def test_warm_makes_keys_ready_and_tells_of_each(steps: Steps, tmp_path: Path) -> None:
     reported: list[tuple[CacheKey, CacheOutcome]] = []
 
-    def tell(key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
+    def set_status(key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
         assert key in {entry.key for entry in engine.cached_functions()}, "ready when it is told"
         assert seconds > 0
         reported.append((key, outcome))
@@ -212,8 +212,8 @@ def test_warm_makes_keys_ready_and_tells_of_each(steps: Steps, tmp_path: Path) -
         steps.fail("build", MemoryError("no room for the compiler"))
         with pytest.raises(MemoryError):
             engine.warm("fox", KEYS)
-        engine.warm("fox", [*KEYS, KEYS[0]], tell)
-        engine.warm("fox", [POOL], tell, rows=4)
+        engine.warm("fox", [*KEYS, KEYS[0]], set_status)
+        engine.warm("fox", [POOL], set_status, rows=4)
         assert reported == [(KEYS[0], MISS), (KEYS[1], MISS), (KEYS[0], HIT), (POOL, MISS)]
         assert [name for name in steps.done if "warm up" in name] == [
             f"warm up fox {key}" for key in (*KEYS, POOL)
@@ -222,7 +222,7 @@ def test_warm_makes_keys_ready_and_tells_of_each(steps: Steps, tmp_path: Path) -
         assert engine.status.state == "ready"
     reported.clear()
     with fake_backend(steps, tmp_path, RULES) as engine:
-        engine.warm("fox", KEYS[::-1], tell)
+        engine.warm("fox", KEYS[::-1], set_status)
         assert reported == [(KEYS[1], DISK), (KEYS[0], DISK)]
 
 

@@ -128,19 +128,19 @@ def test_in_silence_nobody_speaks(engine: Backend, steps: Steps, folder: str, so
 
 
 def test_segments_are_what_is_said_between_timestamps() -> None:
-    def heard(ids: list[int], first: int | None = 90) -> list[tuple[float, float, str]]:
+    def parts(ids: list[int], first: int | None = 90) -> list[tuple[float, float, str]]:
         read = lambda ids: "".join(map(chr, ids))  # noqa: E731
         found = segments(ids, read, first, 0.5, (10.0, 13.0))
         return [(each.start_s, each.end_s, each.text) for each in found]
 
-    assert heard([65, 66, 91, 92, 67, 94, 94, 68]) == [
+    assert parts([65, 66, 91, 92, 67, 94, 94, 68]) == [
         (10.0, 10.5, "AB"),
         (11.0, 12.0, "C"),
         (12.0, 13.0, "D"),
     ]
-    assert heard([65, 99]) == [(10.0, 13.0, "A")]
-    assert heard([91, 91]) == heard([]) == heard([32], None) == []
-    assert heard([65, 91, 66], None) == [(10.0, 13.0, "A[B")]
+    assert parts([65, 99]) == [(10.0, 13.0, "A")]
+    assert parts([91, 91]) == parts([]) == parts([32], None) == []
+    assert parts([65, 91, 66], None) == [(10.0, 13.0, "A[B")]
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_row_beside_recording(engine: Backend, steps: Steps, folder: str, small_
     text = TextRequest(str(small_gpt2), "abc", SHORT, cache_salt="mine")
     assert engine.submit(text).read_all()
     gate = steps.hold("prefill")
-    heard = engine.submit_speech(SpeechRequest(folder, (RATE, tone(7.0)), SHORT))
+    parts = engine.submit_speech(SpeechRequest(folder, (RATE, tone(7.0)), SHORT))
     gate.wait()
     row = engine.submit(text)
     gate.open()
-    assert row.read_all() and heard.read_all()
+    assert row.read_all() and parts.read_all()
     last = [
         max(place for place, name in enumerate(steps.done) if name.startswith(step))
         for step in ("decode", "advance")
@@ -331,10 +331,10 @@ def test_the_language_is_heard_in_the_first_window(tmp_path: Path) -> None:
     expected = [max(tokens, key=lambda code: some[tokens[code]]).strip("<|>") for some in logits]
     backend = Backend(rules=RULES)
     for sound, language in zip(sounds, expected, strict=True):
-        heard = backend.transcribe(str(name), (RATE, sound), SHORT)
-        assert heard.language == language
+        parts = backend.transcribe(str(name), (RATE, sound), SHORT)
+        assert parts.language == language
         told = backend.transcribe(str(name), (RATE, sound), SHORT, language=language)
-        assert heard.text == told.text
+        assert parts.text == told.text
     assert set(expected) == {"de", "en"}
     backend.close()
 

@@ -139,7 +139,7 @@ ANNA = '{"name": "Anna", "age": 3}'
 
 
 def followed(grammar: Grammar, schema: dict[str, Any]) -> Automaton | StepByStep:
-    of, grammar = Grammars(lambda: vocabulary(KIND)), grammars.behind(grammar, "channels")
+    of, grammar = Grammars(lambda: vocabulary(KIND)), grammars.preamble(grammar, "channels")
     first = of.get(grammar).result()
     of.wait()
     made = of.get(grammar).result()
@@ -209,7 +209,9 @@ def test_rules_and_patterns_are_followed_in_the_last_message() -> None:
         (Grammar.regex("[0-9]+|é"), "42", "4a"),
         (lists, "[[[]]]", "[["),
     ):
-        made = Grammars(lambda: vocabulary(KIND)).get(grammars.behind(grammar, "channels")).result()
+        made = (
+            Grammars(lambda: vocabulary(KIND)).get(grammars.preamble(grammar, "channels")).result()
+        )
         assert isinstance(made, StepByStep) is (grammar is lists)
         for before in ("", HM):
             assert refused_at(made, KIND, f"{before}{C}final{M}{text}") is None

@@ -274,9 +274,9 @@ def check_drafts(made: Automaton, kind: str) -> None:
     """Drafts may come; where bytes are forced, all tokens that may come agree on the first one."""
     state = np.arange(len(made.next_state))
     for drafts in made.drafts.T:
-        behind = made.next_state[state, made.class_of_token[drafts]]
-        assert (behind[drafts >= 0] != automaton.NONE).all()
-        state = np.where(drafts >= 0, behind, state)
+        preamble = made.next_state[state, made.class_of_token[drafts]]
+        assert (preamble[drafts >= 0] != automaton.NONE).all()
+        state = np.where(drafts >= 0, preamble, state)
     texts = vocabulary(kind).texts
     first = np.array([text[0] if text else -1 for text in texts[: vocabulary(kind).size]])
     for place in range(1, len(made.next_state), 1 + len(made.next_state) // 50):
@@ -677,12 +677,12 @@ def test_twenty_fields_take_a_moment_and_no_time_again() -> None:
 
 
 def test_no_token_leads_to_where_the_vocabulary_cannot_go_on() -> None:
-    few = automaton.Vocabulary([b"a", b"c", b"ac", b""], [3], drops_first_space=False)
+    few = automaton.TokenBytes([b"a", b"c", b"ac", b""], [3], drops_first_space=False)
     made = automaton.build("abc|acc|a", few)
     allowed = made.next_state[automaton.START, made.class_of_token] != automaton.NONE
     assert allowed.tolist() == [True, False, True, False]
-    behind = made.next_state[automaton.START, made.class_of_token[0]]
-    allowed = made.next_state[behind, made.class_of_token] != automaton.NONE
+    preamble = made.next_state[automaton.START, made.class_of_token[0]]
+    allowed = made.next_state[preamble, made.class_of_token] != automaton.NONE
     assert allowed.tolist() == [False, True, False, True]
     with pytest.raises(InvalidRequest, match="can write"):
         automaton.build("ab", few)

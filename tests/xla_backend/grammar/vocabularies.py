@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from tests import checkpoints, gguf_files
 from xla_backend.answers.decoder import AnswerDecoder
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.grammar.automaton import NONE, START, Automaton, Vocabulary
+from xla_backend.grammar.automaton import NONE, START, Automaton, TokenBytes
 from xla_backend.grammar.step_by_step import StepByStep
 
 KINDS = ("byte-level", "sentencepiece", "sentencepiece with a space in front")
@@ -49,11 +49,11 @@ def tokenizer(kind: str) -> tuple[Tokenizer, int]:
 
 
 @functools.cache
-def vocabulary(kind: str) -> Vocabulary:
+def vocabulary(kind: str) -> TokenBytes:
     """The texts of its tokens."""
     of, end = tokenizer(kind)
     size = 49_152 if kind == "byte-level" else 420
-    return Vocabulary(of.vocabulary_bytes(size), [end], of.drops_first_space())
+    return TokenBytes(of.vocabulary_bytes(size), [end], of.drops_first_space())
 
 
 def refused_at(made: Automaton | StepByStep, kind: str, text: str) -> str | None:

@@ -119,10 +119,10 @@ def ask(form: str) -> dict[str, Any]:
 
     def decisions(asked: Question) -> list[float]:
         """Of each answer to a question, the log-probability of all its tokens."""
-        before = encode(f"{asked.asked(DECIDED)}\nAnswer:")
+        before = encode(f"{asked.prompt_for(DECIDED)}\nAnswer:")
         found = []
         for answer in asked.answers:
-            ids = encode(f"{asked.asked(DECIDED)}\nAnswer: {answer}")
+            ids = encode(f"{asked.prompt_for(DECIDED)}\nAnswer: {answer}")
             assert ids[: len(before)] == before
             found.append(round(sum(each[0] for each in logprobs(before, ids[len(before) :])), 6))
         return found

@@ -46,7 +46,7 @@ from xla_backend.interface.requests import Mode, TextRequest
 from xla_backend.process import memory, supervisor
 from xla_backend.process.engine_process import EngineProcess
 from xla_backend.process.memory_bound import MemoryBound
-from xla_backend.process.messages import Request, Settings
+from xla_backend.process.messages import EngineRequest, Settings
 from xla_backend.rows import scheduler as row_scheduler
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,8 +85,8 @@ class ParentSide:
         self, number: int, *, in_chunks: bool = False, prompt: str = "fox", salt: str = ""
     ) -> None:
         mode: Mode = "rows" if salt else "padded"
-        asked = TextRequest("m", prompt, SHORT, mode, cache_salt=salt, in_chunks=in_chunks)
-        self.channel.send(("request", Request(number, "generate", asked)))
+        payload = TextRequest("m", prompt, SHORT, mode, cache_salt=salt, in_chunks=in_chunks)
+        self.channel.send(("request", EngineRequest(number, "generate", payload)))
 
     def told(self, *kinds: str) -> tuple[str, int | None, Any]:
         """The next message that is of one of these kinds, or any reply to a request."""

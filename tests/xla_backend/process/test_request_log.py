@@ -21,11 +21,11 @@ from xla_backend import (
 )
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import PrefixMiss
-from xla_backend.process.messages import Request
+from xla_backend.process.messages import EngineRequest
 from xla_backend.process.request_log import FinishedRequest, RequestLog, Watchers
 
 SECRET = "pear-4711"
-REQUEST = Request(3, "generate", TextRequest("gpt2-stories", f"my word is {SECRET}"))
+REQUEST = EngineRequest(3, "generate", TextRequest("gpt2-stories", f"my word is {SECRET}"))
 RESULT = GenerationResult(
     model="gpt2-stories",
     text=f"so it is {SECRET}",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.playground.samples import result
 from xla_backend.interface.requests import TextRequest
-from xla_backend.process.messages import Request
+from xla_backend.process.messages import EngineRequest
 from xla_backend.process.request_log import FinishedRequest, TraceLog
 
 
@@ -13,8 +13,8 @@ def test_what_was_written_so_far_is_a_trace_of_each_request(tmp_path: Path) -> N
     log = TraceLog(tmp_path / "trace.json")
     secret = TextRequest("gpt2-stories", "my word is pear-4711")
     for _ in range(2):
-        log.write(FinishedRequest(Request(0, "generate", secret), "result", result(), 0.5, 0))
-    log.write(FinishedRequest(Request(0, "generate", secret), "dropped", None, 0.1, 0))
+        log.write(FinishedRequest(EngineRequest(0, "generate", secret), "result", result(), 0.5, 0))
+    log.write(FinishedRequest(EngineRequest(0, "generate", secret), "dropped", None, 0.1, 0))
     written = (tmp_path / "trace.json").read_text("utf-8")
     assert "pear-4711" not in written
     events = json.loads(written.rstrip().rstrip(",") + "]")

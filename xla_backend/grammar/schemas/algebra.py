@@ -164,8 +164,8 @@ class Algebra:
 
     def is_some(self, condition: SomeMember, name: str) -> bool:
         """Whether a name is one of which the condition speaks."""
-        if condition.beside is not None:
-            return not condition.beside.has(name)
+        if condition.siblings is not None:
+            return not condition.siblings.has(name)
         if condition.pattern is not None:
             return condition.pattern.is_in(name)
         return condition.name is None or self.holds(name, (condition.name,))
@@ -263,8 +263,8 @@ class Algebra:
         if not types:
             return None
         if types != case.types or is_last:
-            kept = (each for each in case.conditions if OF_TYPE.get(type(each), "") in {*types, ""})
-            case = Case(frozenset(types), tuple(kept))
+            fits = (each for each in case.conditions if OF_TYPE.get(type(each), "") in {*types, ""})
+            case = Case(frozenset(types), tuple(fits))
         return case
 
     def _has_values(self, kind: str, case: Case) -> bool:

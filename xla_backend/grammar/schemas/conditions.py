@@ -118,7 +118,7 @@ class SomeMember:
     `name`, and whose value satisfies `goal`."""
 
     goal: Goal | None = None
-    beside: Members | None = None
+    siblings: Members | None = None
     pattern: Pattern | None = None
     name: Goal | None = None
 

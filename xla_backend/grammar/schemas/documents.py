@@ -155,7 +155,7 @@ class DocumentRules:
             raise refused("an object in enum or const under not or oneOf", at)
         required = dict.fromkeys(name for each in case.of(Required) for name in each.names)
         # Also those of which it says nothing but that some other one is there.
-        speak = [*members, *(each.beside for each in case.of(SomeMember) if each.beside)]
+        speak = [*members, *(each.siblings for each in case.of(SomeMember) if each.siblings)]
         speak.sort(key=lambda each: not each.is_order)
         named = dict.fromkeys(_in_one_order([[*each.properties] for each in speak])) | required
         on_names = tuple(each.goal for each in case.of(Names))
@@ -193,7 +193,7 @@ class DocumentRules:
     ) -> list[_Member]:
         """The members that are not named, by the patterns that their names match."""
         members = case.of(Members)
-        speak = [*members, *(each.beside for each in some if each.beside)]
+        speak = [*members, *(each.siblings for each in some if each.siblings)]
         patterns = dict.fromkeys(pattern for each in speak for pattern, _ in each.patterns)
         patterns |= dict.fromkeys(each.pattern for each in some if each.pattern)
         if len(patterns) > _MAX_PATTERNS:
@@ -226,8 +226,8 @@ class DocumentRules:
                     number
                     for number, each in enumerate(some)
                     if (
-                        not matched & {pattern for pattern, _ in each.beside.patterns}
-                        if each.beside
+                        not matched & {pattern for pattern, _ in each.siblings.patterns}
+                        if each.siblings
                         else each.pattern in matched
                         if each.pattern
                         else number in violated or not each.name
@@ -348,8 +348,8 @@ class DocumentRules:
                 if most is None or count < most:
                     ways.append(in_order(written(each, count, each.value), before[after_one, left]))
                     for which in each.can_be(left):
-                        behind = before[after_one, left - which]
-                        ways.append(in_order(written(each, count, each.witness[which]), behind))
+                        following = before[after_one, left - which]
+                        ways.append(in_order(written(each, count, each.witness[which]), following))
                 if is_simple and count == 1:  # the same follows
                     one = written(each, 1, each.value)
                     one = one if each.is_required else optional(one)
@@ -430,7 +430,7 @@ class DocumentRules:
                 if not left and fewest <= place and (most is None or place <= most):
                     ways.append(EMPTY)
                 if most is None or place < most:
-                    behind = min(place + 1, top)
+                    following = min(place + 1, top)
                     goals = self.algebra.item_goals(case, place)
                     may_be = {which for which in left if some[which].start <= place}
                     for more in _subsets(may_be):
@@ -438,7 +438,7 @@ class DocumentRules:
                             tuple(dict.fromkeys((*goals, *(some[which].goal for which in more))))
                         )
                         comma = [COMMA] if place else []
-                        ways.append(in_order(*comma, value, rules[behind, left - more]))
+                        ways.append(in_order(*comma, value, rules[following, left - more]))
                 self._rules[rule.rule] = Either(tuple(ways))
         return rules[0, pending]
 

@@ -72,8 +72,8 @@ def normalized(schema: Mapping[str, Any], at: str, is_lenient: bool) -> dict[str
         found["allOf"] = [*found["allOf"], {"minimum": -bound, "maximum": bound - 1}]
     for keyword in [each for each in found if each.startswith("unevaluated")]:
         if found[keyword] is not True and found[keyword] != {}:
-            beside = {k: v for k, v in found.items() if k != keyword}
-            found = {keyword: (found[keyword], beside)}
+            siblings = {k: v for k, v in found.items() if k != keyword}
+            found = {keyword: (found[keyword], siblings)}
             break
     return found
 

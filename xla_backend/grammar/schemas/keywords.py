@@ -175,7 +175,7 @@ def _properties(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) ->
     ]
     conditions += [(SomeMember(goal, pattern=pattern),) for pattern, goal in patterns]
     if others is not None:
-        conditions.append((SomeMember(others, beside=members),))
+        conditions.append((SomeMember(others, siblings=members),))
     return [Branch(Case(frozenset(["object"]), each)) for each in conditions]
 
 
@@ -323,10 +323,10 @@ def _unevaluated(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -
     """What no other keyword of the schema has spoken of, in the case at hand."""
     if not is_held:
         raise refused(at.rpartition("/")[2], at, "use additionalProperties")
-    rest, beside = value
+    rest, siblings = value
     goal = of.goal(rest, at)
     found = []
-    for case in of.cases((of.goal(beside, at.rpartition("/")[0]),)):
+    for case in of.cases((of.goal(siblings, at.rpartition("/")[0]),)):
         more: Condition
         if at.endswith("Properties"):
             members = case.of(Members)

@@ -253,8 +253,8 @@ class RulesWriter:
                 return f"({inner}){signs.get((fewest, most), times)}"
             case Enclosed(opening, closing, inner):
                 before = self._text(Terminal(f"\\{opening}{self._space(depth + 1)}"))
-                behind = self._text(Terminal(f"{self._space(depth)}\\{closing}"))
-                return f"{before} {self._of(inner, depth + 1)} {behind}"
+                following = self._text(Terminal(f"{self._space(depth)}\\{closing}"))
+                return f"{before} {self._of(inner, depth + 1)} {following}"
             case Comma():
                 return self._text(Terminal(f"[ ]?,{self._space(depth)}"))
             case Ref(rule):

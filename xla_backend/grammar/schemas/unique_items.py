@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from xla_backend.grammar.automaton import Vocabulary
+from xla_backend.grammar.automaton import TokenBytes
 from xla_backend.grammar.schemas.algebra import Algebra
 from xla_backend.grammar.schemas.conditions import Goals, Unique, key
 from xla_backend.interface.errors import InvalidRequest
@@ -46,7 +46,7 @@ class _Open:
 class UniqueItems:
     """Follows one document."""
 
-    def __init__(self, algebra: Algebra, vocabulary: Vocabulary) -> None:
+    def __init__(self, algebra: Algebra, vocabulary: TokenBytes) -> None:
         """Begins with an empty text."""
         self._algebra, self._vocabulary = algebra, vocabulary
         self._text = bytearray()
@@ -111,24 +111,24 @@ class UniqueItems:
         for level in self._open[-2:]:
             if not level.is_unique:
                 continue
-            begun = bytes(self._text[level.start :]).lstrip(_SPACE)
+            prefix = bytes(self._text[level.start :]).lstrip(_SPACE)
             left = self._left(level) if level is self._open[-1] else None
             for item in level.seen.values():
-                if item.startswith(begun):
-                    rest = item[len(begun) :]
+                if item.startswith(prefix):
+                    rest = item[len(prefix) :]
                     ends = (b"",) if item[:1] in (b'"', b"[", b"{") else _ENDS
                     for end in ends:
-                        yield from self._tokens(rest + end, is_begun=bool(begun))
+                        yield from self._tokens(rest + end, is_started=bool(prefix))
                     # Where no other item goes on so, nor may it be begun.
                     for size in range(1, len(rest)) if left is not None else ():
-                        start = begun + rest[:size]
+                        start = prefix + rest[:size]
                         if not any(other.startswith(start) for other in left or ()):
-                            yield from self._tokens(rest[:size], bool(begun), is_whole=True)
+                            yield from self._tokens(rest[:size], bool(prefix), is_whole=True)
             if left is not None and len(left) <= 1:  # no item may follow the last one
-                for item in left or [begun]:
-                    if begun and item.startswith(begun):
+                for item in left or [prefix]:
+                    if prefix and item.startswith(prefix):
                         for comma in (b",", b" ,"):
-                            yield from self._tokens(item[len(begun) :] + comma, is_begun=True)
+                            yield from self._tokens(item[len(prefix) :] + comma, is_started=True)
         if len(self._open) > 1 and self._open[-2].is_unique:
             outer, inner = self._open[-2:]
             closing = b"}" if inner.is_object else b"]"
@@ -138,7 +138,7 @@ class UniqueItems:
             except ValueError:
                 return
             if name in outer.seen:
-                yield from self._tokens(end, is_begun=self._quote >= 0)
+                yield from self._tokens(end, is_started=self._quote >= 0)
 
     def _left(self, level: _Open) -> list[bytes] | None:
         """The items that have not come; None where they are not a few scalars."""
@@ -154,10 +154,10 @@ class UniqueItems:
                 ]
         return values
 
-    def _tokens(self, start: bytes, is_begun: bool, is_whole: bool = False) -> Iterator[int]:
+    def _tokens(self, start: bytes, is_started: bool, is_whole: bool = False) -> Iterator[int]:
         """The tokens that begin so, also behind white space unless a value has begun; or that are
         no more than this."""
-        names, ids = self._vocabulary.sorted_texts(not is_begun)
+        names, ids = self._vocabulary.sorted_texts(not is_started)
         at = bisect.bisect_left(names, start)
         while at < len(names) and names[at].startswith(start):
             if not is_whole or names[at] == start:

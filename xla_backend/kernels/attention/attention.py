@@ -236,8 +236,8 @@ class _Attention:
             x = builder.at(x_at, builder.mul(query, size), FLOAT)
             at = builder.add(builder.mul(query, long(_SCORES)), column)
             out = builder.at(scores, at, FLOAT)
-            begins = ir.Constant(BIT, 1)
-            return [x, size, keys, size, out, long(_SCORES), begins, ahead]
+            starts = ir.Constant(BIT, 1)
+            return [x, size, keys, size, out, long(_SCORES), starts, ahead]
 
         for_queries(of_keys)
         tiles.close()
@@ -265,7 +265,7 @@ class _Attention:
         next_head = builder.add(head, builder.zext(is_last, LONG))
         ahead = builder.select(is_last, *self._tiles(builder, job, row, following, next_head))
         column = builder.sub(tiles.index, split_at)
-        begins = builder.icmp_unsigned("==", tiles.index, begin)
+        starts = builder.icmp_unsigned("==", tiles.index, begin)
         depth = builder.least(builder.sub(end, tiles.index), long(COLUMNS))
         columns = ForLoop(builder, long(0), size, COLUMNS)
         of_columns = builder.mul(columns.index, long(4 * BLOCK))
@@ -276,7 +276,7 @@ class _Attention:
             out = builder.add(builder.mul(query, sums_width), columns.index)
             out = builder.at(sums_at, out, FLOAT)
             tile, later = builder.at(values, of_columns), builder.at(ahead, of_columns)
-            return [x, long(_SCORES), tile, depth, out, sums_width, begins, later]
+            return [x, long(_SCORES), tile, depth, out, sums_width, starts, later]
 
         for_queries(of_values)
         columns.close()
@@ -451,13 +451,13 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     each = ForLoop(call, long(0), tokens, 1, [long(-1), long(-2), *[long(0)] * 5])
     number, row_before, count, splits, splits_before, sums_before, work = each.values
     row, position = _place(call, places_at, each.index)
-    begins = call.or_(
+    starts = call.or_(
         call.icmp_signed("!=", row, row_before), call.icmp_unsigned("==", count, most)
     )
-    number = call.add(number, call.zext(begins, LONG))
-    splits_before = call.add(splits_before, call.select(begins, splits, long(0)))
-    sums_before = call.add(sums_before, call.select(begins, call.mul(splits, count), long(0)))
-    count = call.add(call.select(begins, long(0), count), long(1))
+    number = call.add(number, call.zext(starts, LONG))
+    splits_before = call.add(splits_before, call.select(starts, splits, long(0)))
+    sums_before = call.add(sums_before, call.select(starts, call.mul(splits, count), long(0)))
+    count = call.add(call.select(starts, long(0), count), long(1))
     _, _, splits = _span(call, position, count, window)
     group = call.at(groups_at, call.mul(number, group_size))
     for field, value in (

@@ -281,11 +281,11 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     each = ForLoop(call, long(0), tokens, 1, [long(-1), long(-2)])
     number, row_before = each.values
     row, _ = _place(call, places_at, each.index)
-    begins = call.icmp_signed("!=", row, row_before)
-    number = call.add(number, call.zext(begins, LONG))
+    starts = call.icmp_signed("!=", row, row_before)
+    number = call.add(number, call.zext(starts, LONG))
     group = call.at(groups_at, call.mul(number, long(16)))
     count = call.at(group, 8)
-    with call.if_then(begins):
+    with call.if_then(starts):
         call.store(each.index, group)
         call.store(long(0), count)
     call.store(call.add(call.get(count, LONG), long(1)), count)

@@ -149,13 +149,13 @@ def _unit_of_integers(
     numbers = builder.at(tiles_at, builder.mul(tile, tile_size))
     out = builder.at(out_at, builder.mul(tile, long(COLUMNS)), FLOAT)
     begin = builder.mul(chunk, long(_CHUNK))
-    begins, ahead = ir.Constant(BIT, 1), builder.at(numbers, _AHEAD)
+    starts, ahead = ir.Constant(BIT, 1), builder.at(numbers, _AHEAD)
 
     def multiply(first: Value, number: Value) -> None:
         first = builder.add(first, begin)
         x = builder.at(quantized_at, builder.mul(first, row_size))
         to = builder.at(out, builder.mul(first, width), FLOAT)
-        arguments = [x, count, numbers, count, to, width, begins, ahead]
+        arguments = [x, count, numbers, count, to, width, starts, ahead]
         micro_kernel.choose(builder, functions, number, arguments)
 
     rows = builder.least(builder.sub(used, begin), long(_CHUNK))
@@ -193,12 +193,12 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
     out = builder.at(out_at, builder.mul(tile, long(COLUMNS)), FLOAT)
     is_few = _is_few(builder, rows, number_format)
     with builder.if_then(is_few):
-        begins, ahead = ir.Constant(BIT, 1), builder.at(numbers, _AHEAD)
+        starts, ahead = ir.Constant(BIT, 1), builder.at(numbers, _AHEAD)
 
         def multiply(first: Value, number: Value) -> None:
             x = builder.at(rows_at, builder.mul(first, count), FLOAT)
             to = builder.at(out, builder.mul(first, width), FLOAT)
-            arguments = [x, count, numbers, count, to, width, begins, ahead]
+            arguments = [x, count, numbers, count, to, width, starts, ahead]
             micro_kernel.choose(builder, of_format, number, arguments)
 
         if number_format in FORMATS:
@@ -215,12 +215,12 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
     if number_format != "float32":
         builder.call(dequantize, [panel_at, some, unpacked, ahead])
         panel_at = unpacked
-    begins = builder.icmp_unsigned("==", depths.index, long(0))
+    starts = builder.icmp_unsigned("==", depths.index, long(0))
     blocks = ForLoop(builder, first, last, micro_kernel.ROWS)
     block = builder.least(builder.sub(last, blocks.index), long(micro_kernel.ROWS))
     x = builder.at(rows_at, builder.add(builder.mul(blocks.index, count), depths.index), FLOAT)
     to = builder.at(out, builder.mul(blocks.index, width), FLOAT)
-    arguments = [x, count, panel_at, some, to, width, begins, ahead]
+    arguments = [x, count, panel_at, some, to, width, starts, ahead]
     micro_kernel.choose(builder, of_floats, block, arguments)
     blocks.close()
     depths.close()

@@ -68,7 +68,7 @@ def micro_kernel(
         f"micro_kernel{rows}_{number_format}",
         [POINTER, LONG, POINTER, LONG, POINTER, LONG, BIT, POINTER],
     )
-    x, x_width, numbers, depth, out, out_width, begins, ahead = builder.arguments
+    x, x_width, numbers, depth, out, out_width, starts, ahead = builder.arguments
     vectors = vectors_at_once(rows * (1 + integers.digits if integers else 1), number_format)
 
     def after(place: Value, depth: Value) -> Value:
@@ -84,7 +84,7 @@ def micro_kernel(
         distance = panel.size(builder, chunks.index, number_format)
         numbers, ahead = builder.at(numbers, distance), builder.at(ahead, distance)
         x = after(x, chunks.index)
-        begins = builder.and_(begins, builder.icmp_unsigned("==", chunks.index, long(0)))
+        starts = builder.and_(starts, builder.icmp_unsigned("==", chunks.index, long(0)))
     inputs = [after(x, builder.mul(x_width, long(row))) for row in range(rows)]
     columns = ForLoop(builder, long(0), long(COLUMNS), vectors * LANES)
     outputs = [
@@ -97,7 +97,7 @@ def micro_kernel(
         for at in range(0, vectors * LANES, LANES)
     ]
     before = [
-        builder.select(begins, ZERO, builder.load(place, typ=VECTOR, align=4)) for place in outputs
+        builder.select(starts, ZERO, builder.load(place, typ=VECTOR, align=4)) for place in outputs
     ]
 
     def add(builder: Builder, k: Value, numbers: Sequence[Value], sums: list[Value]) -> None:

@@ -148,8 +148,8 @@ class _OfPrompt(NamedTuple):
         length = tf.shape(lines)[0]
         # Before the prompt there are zeros, and in place of padding.
         padded = tf.pad(self.mask.without_padding(lines), [[count, 0], [0, 0]])
-        begins = range(count - 1, -1, -1)
-        return tf.concat([padded[begin : begin + length] for begin in begins], axis=1)
+        starts = range(count - 1, -1, -1)
+        return tf.concat([padded[begin : begin + length] for begin in starts], axis=1)
 
     def advance(
         self,
