@@ -14,7 +14,7 @@ from tests.playground.api_page import api_page
 from tests.playground.samples import miss, result, transcription
 from xla_backend import InvalidRequest, Prompt, TokenIds, question
 from xla_backend.interface.requests import SpeechRequest, TextRequest
-from xla_backend.process.messages import Request
+from xla_backend.process.messages import EngineRequest
 from xla_backend.process.request_log import FinishedRequest
 
 DASHBOARD = Path(__file__).resolve().parents[3] / "docs" / "grafana.json"
@@ -45,8 +45,8 @@ def finished(
     prompt: Prompt = "Once",
     model: str = "gpt2-stories",
 ) -> FinishedRequest:
-    asked = Request(0, "generate", TextRequest(model, prompt))
-    return FinishedRequest(asked, kind, value, wall_s=0.5, ahead=0)
+    payload = EngineRequest(0, "generate", TextRequest(model, prompt))
+    return FinishedRequest(payload, kind, value, wall_s=0.5, ahead=0)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def samples() -> Samples:
         finished("error", InvalidRequest("no")),
         finished("abandoned"),
         FinishedRequest(
-            Request(0, "transcribe", SpeechRequest("whisper-commands", "")),
+            EngineRequest(0, "transcribe", SpeechRequest("whisper-commands", "")),
             "result",
             transcription(),
             0.2,
@@ -107,8 +107,10 @@ def test_requests_times_tokens_and_the_engine_are_told(samples: Samples) -> None
     of_engine = {"xla_memory_limit_bytes", "xla_engine_replacements"}  # a process of its own has
     reported = {name for name, _ in samples} | of_engine
     board = json.loads(DASHBOARD.read_text("utf-8"))
-    asked = set(re.findall(r"\b(?:gen_ai_(?:server|client)|xla)_\w+", json.dumps(board["panels"])))
-    assert asked <= reported
+    payload = set(
+        re.findall(r"\b(?:gen_ai_(?:server|client)|xla)_\w+", json.dumps(board["panels"]))
+    )
+    assert payload <= reported
     places = [tuple(panel["gridPos"][side] for side in "xy") for panel in board["panels"]]
     assert len(set(places)) == len(places)
 

@@ -6,7 +6,7 @@ import pytest
 
 from playground.context.runs import Shown
 from playground.tabs.generate.branches import (
-    Branch,
+    TokenBranch,
     BranchRun,
     Tree,
     branch_list,
@@ -19,7 +19,7 @@ from xla_backend import GenerationOptions, InvalidRequest, Token, TopLogprob
 from xla_backend.interface.grammar import Grammar
 
 SHOWN = Shown("Once", result(options=GenerationOptions(max_new_tokens=3)))
-TREE = Tree("salt", (1, 2), (Branch(SHOWN, text=" there was a"),))
+TREE = Tree("salt", (1, 2), (TokenBranch(SHOWN, text=" there was a"),))
 OTHER = TopLogprob(9, " is", -1.0)
 
 
@@ -40,14 +40,18 @@ def test_what_only_one_function_or_form_can_write_has_no_branches() -> None:
 
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_branches_stay_text(text: str) -> None:
-    branch = Branch(SHOWN, (9,), text, text * 2, 0, TopLogprob(9, text, -1.0), Token(1, text, -2.0))
+    branch = TokenBranch(
+        SHOWN, (9,), text, text * 2, 0, TopLogprob(9, text, -1.0), Token(1, text, -2.0)
+    )
     tree = replace(TREE, branches=(*TREE.branches, branch), sides=(0, 1))
     assert is_text(branch_list(tree)) and is_text(pair(tree.branches[0], branch))
     assert is_text(pair(tree.branches[0], branch, text))
 
 
 def test_two_branches_show_where_they_part() -> None:
-    branch = Branch(SHOWN, (9,), " there is", " there is one", 0, OTHER, SHOWN.result.tokens[1])
+    branch = TokenBranch(
+        SHOWN, (9,), " there is", " there is one", 0, OTHER, SHOWN.result.tokens[1]
+    )
     markup = pair(TREE.branches[0], branch)
     assert '<span class="branch-same"> there </span><strong>was a</strong>' in markup
     assert '<span class="branch-same"> there </span><strong>is one</strong>' in markup
