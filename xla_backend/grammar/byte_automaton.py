@@ -61,7 +61,7 @@ def main() -> int:
     requested = sys.stdin.buffer.read().decode()
     if positions(requested) > MAX_POSITIONS:
         return TOO_LARGE
-    bytes_alone = outlines_core.TokenBytes(256, {bytes([byte]): [byte] for byte in range(256)})
+    bytes_alone = outlines_core.Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
     # The library takes the leftmost alternative that matches; where a match must end with the text,
     # every one counts.
     regex = f"\\x{BEGIN:02x}(?:{requested})\\z"

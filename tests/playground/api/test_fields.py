@@ -75,6 +75,8 @@ def test_what_would_change_an_answer_is_refused_by_name(
 ) -> None:
     if name == "chat_template":  # of chats
         path = "completions"
+    if name == "prompt_logprobs" and path == "chat/completions":  # which have them
+        path = "messages"
     answer = post(page, path, **{name: 7, "repetition_penalty": 1.1})
     assert (answer["error"]["param"], name in answer["error"]["message"]) == (name, True)
     assert not post(page, path, **{name: REFUSED[name][-1]}).get("error")

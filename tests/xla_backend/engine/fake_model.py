@@ -225,6 +225,7 @@ class FakeModel:
 
     tokenizer = FakeTokenizer()
     tokens = LoadedModel.tokens
+    prompt_tokens = LoadedModel.prompt_tokens
     is_end = LoadedModel.is_end
     eos_token_ids = (END,)
 

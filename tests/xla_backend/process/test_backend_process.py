@@ -65,6 +65,7 @@ class ParentSide:
     def __init__(self) -> None:
         ours, theirs = Pipe()
         self.channel, self.steps = Channel(ours), Steps()
+        self._started: set[int | None] = set()
         settings = Settings(
             FakeRegistry(),  # type: ignore[arg-type]
             BucketRules(),
@@ -89,11 +90,15 @@ class ParentSide:
         self.channel.send(("request", EngineRequest(number, "generate", payload)))
 
     def told(self, *kinds: str) -> tuple[str, int | None, Any]:
-        """The next message that is of one of these kinds, or any reply to a request."""
+        """The next message that is of one of these kinds, or any reply to a request; a request's
+        first state is "started"."""
         while True:
-            message = self.channel.receive()
-            if message[0] in (kinds or ("chunk", "result", "error", "dropped")):
-                return message
+            kind, number, value = self.channel.receive()
+            if kind == "progress" and number not in self._started:
+                self._started.add(number)
+                kind = "started"
+            if kind in (kinds or ("chunk", "result", "error", "dropped")):
+                return kind, number, value
 
     def stop(self, number: int) -> None:
         """Sends it, and waits until it has arrived."""

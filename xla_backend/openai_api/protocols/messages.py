@@ -15,8 +15,7 @@ from pydantic import ConfigDict, Field
 from xla_backend.answers.reader import CallPart, Thought
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.answers import cache_miss, generated, timings
-from xla_backend.openai_api.errors import NotSupported
-from xla_backend.openai_api.fields import Fields
+from xla_backend.openai_api.fields import Fields, check_chat_fields
 from xla_backend.openai_api.history import text_of
 from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Tokens
 from xla_backend.openai_api.writers import Facts, Writer, event
@@ -45,8 +44,7 @@ class MessagesRequest(Fields):
             NotSupported: it asks for something that is not supported.
         """
         extra = dict(self.model_extra or {})
-        if extra.get("n") not in (None, 1):
-            raise NotSupported("n", "n is not supported here: there is one message per request.")
+        check_chat_fields(extra)
         choice = self.tool_choice or {}
         kind: Any = choice.get("type")
         if kind == "tool":

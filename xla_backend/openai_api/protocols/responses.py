@@ -27,7 +27,7 @@ from xla_backend.openai_api.answers import (
     written,
 )
 from xla_backend.openai_api.errors import NotSupported
-from xla_backend.openai_api.fields import Fields
+from xla_backend.openai_api.fields import Fields, check_chat_fields
 from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Tokens
 from xla_backend.openai_api.writers import Facts, Writer, event
 
@@ -107,8 +107,7 @@ class ResponseRequest(Fields):
         for name in ("background", "conversation", "prompt"):
             if extra.pop(name, None):
                 raise NotSupported(name, f"{name} is not supported. Leave it out.")
-        if extra.get("n") not in (None, 1):
-            raise NotSupported("n", "n is not supported here: there is one response per request.")
+        check_chat_fields(extra)
         choice = self.tool_choice
         if isinstance(choice, dict) and choice.get("type") == "function":
             choice = {"function": choice}

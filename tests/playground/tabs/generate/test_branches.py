@@ -6,8 +6,8 @@ import pytest
 
 from playground.context.runs import Shown
 from playground.tabs.generate.branches import (
-    TokenBranch,
     BranchRun,
+    TokenBranch,
     Tree,
     branch_list,
     can_branch,
