@@ -114,13 +114,6 @@ def test_links_batches_sets_stay_text(window: Visit, site: ApiPage, engine: Fake
     is_innocent(window.page)
     assert "'=HYPERLINK(1)" in window.saved("#batch_files a", "CSV")
 
-    window.open_mode("Compare")
-    window.at("#compare_kind label", has_text="ption sets").click()
-    window.at("#compare_options textarea").fill(f"{PAYLOADS[0]}\n{PAYLOADS[1]}")
-    window.at("#compare").click()
-    window.says("#compare_notice .problem", PAYLOADS[0])
-    is_innocent(window.page)
-
 
 def test_a_page_with_a_password_opens_to_who_knows_it(browser: Browser) -> None:
     evil = ModelInfo(f"{PAYLOADS[0]}{PAYLOADS[4]}", "decoder-only", "bundled", PAYLOADS[1])

@@ -95,7 +95,7 @@ class Entry:
         """The state of its request; while that is queued, with what is before it."""
         if progress.state != "queued":
             return progress
-        before = self.before()
+        before = [each for each in self.before() if each.within is None]
         left = [each.left_s() for each in before]
         return dataclasses.replace(
             progress,

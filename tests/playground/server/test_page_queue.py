@@ -39,6 +39,7 @@ class Shop:
     visitors: list[str] = field(default_factory=list)
     served: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    loops: list[asyncio.AbstractEventLoop] = field(default_factory=list)
 
     @property
     def queue(self) -> PageQueue:
@@ -80,6 +81,7 @@ def shop() -> Iterator[Shop]:
 
     async def say(text: str) -> str:
         shop = opened[0]
+        shop.loops.append(asyncio.get_running_loop())
         shop.visitors.append(VISITOR.get())
         try:
             while not shop.door.is_set():
@@ -124,10 +126,11 @@ def test_a_program_s_event_has_its_address_and_ends_when_it_leaves(shop: Shop) -
     wait_until(lambda: shop.visitors == ["10.0.0.1"])
     shop.send_from_page(httpx)
     wait_until(lambda: shop.visitors == ["10.0.0.1", ""])
-    asyncio.run(shop.queue.clean_events(session_hash="another"))
+    other = shop.queue.clean_events(session_hash="another")
+    asyncio.run_coroutine_threadsafe(other, shop.loops[0]).result()
     assert shop.left == []
-    with httpx.stream("GET", f"{shop.url}/gradio_api/call/say/{event}"):
-        pass
+    leaves = shop.queue.clean_events(session_hash=event)  # as Gradio does when the client has gone
+    asyncio.run_coroutine_threadsafe(leaves, shop.loops[0]).result()
     wait_until(lambda: shop.left == ["a"])
 
 
