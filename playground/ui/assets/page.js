@@ -144,7 +144,11 @@ document.addEventListener("keydown", (event) => {
 
 document.addEventListener("click", (event) => {
   const meanings = event.target.closest('a[href="#meanings"]') && document.querySelector("#meanings details");
-  if (meanings) meanings.open = true;
+  if (meanings) {
+    event.preventDefault();
+    meanings.open = true;
+    meanings.scrollIntoView();
+  }
   const panel = document.getElementById("shortcuts");
   // Outside the panel is its backdrop.
   if (event.target === panel) panel.close();
