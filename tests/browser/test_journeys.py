@@ -236,7 +236,7 @@ def test_a_function_is_compared_and_the_doctor_says_what_traced(window: Visit) -
     window.says("#functions_report", re.compile("(faster|slower|No faster) than eager"))
     window.says("#functions_report", "Same output in all three ways")
 
-    window.at("#doctor_weighted_2_2 label", has_text="3.0").click()
+    window.at("#doctor_changes label", has_text="Factor 3.0").click()
     window.says("#doctor_code", "factor=3.0")
     window.at("#doctor_run").click()
     window.says(".doctor-verdict", "traced and compiled again")
