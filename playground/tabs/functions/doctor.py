@@ -176,9 +176,8 @@ class RetraceDoctor:
         any_rows = values[self.any_rows] and function == WEIGHTED
         if any_rows:
             first = _TENSORS
-        second = _second(
-            first, [changes[name] for name in values[self.changes] or () if name in changes]
-        )
+        differs = [changes[name] for name in values[self.changes] if name in changes]
+        second = _second(first, differs)
         return Trial(function, tuple(first), second, jit_compile, any_rows)
 
     def _show_code(self, values: dict[Any, Any]) -> str:

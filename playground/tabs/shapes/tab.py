@@ -54,7 +54,7 @@ class ShapesTab:
             self.entries = ui.html("", "entries", js_on_load=_REMOVE_SCRIPT)
         self.entries_sent = gr.State(None)
         page.in_sight["shapes"].click(
-            self._refresh_entries,
+            self._refresh,
             self.entries_sent,
             [self.entries, self.entries_sent],
             **ui.EACH_TIME,
@@ -76,7 +76,7 @@ class ShapesTab:
         self._connect_choice()
         self._connect_clearing()
 
-    def _refresh_entries(self, sent: int | None) -> tuple[Any, int]:
+    def _refresh(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
         backend = self._backend
         entries, making = backend.cached_functions(), backend.prefetching()
