@@ -340,8 +340,10 @@ _FORMS: dict[str, dict[str, Any]] = {
     "ignore_eos": {"action": "store_true"},
 }
 """The forms of options that are not numbers."""
-_NOT_OF_SPEECH = ("stop", "stop_token_ids", "include_stop_str_in_output", "min_new_tokens")
-_NOT_OF_SPEECH += ("ignore_eos",)
+_NOT_OF_SPEECH = (
+    *("stop", "stop_token_ids", "include_stop_str_in_output"),
+    *("min_new_tokens", "ignore_eos"),
+)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -384,12 +386,12 @@ def _parser() -> argparse.ArgumentParser:
 
     about = "show what XLA made of a function: kernels, FLOPs, bytes, where a token's time goes"
     new = _command(commands, inspect, about, DEFAULT_MODEL)
-    for flag, default, text in (
+    for flag, slots, text in (
         ("--padded-length", 16, "slots of the prompt"),
         ("--num-beams", 1, "beams"),
         ("--max-new-tokens", 32, "slots of new tokens"),
     ):
-        _add(new, flag, "N", f"{text} (default: {default})", default=default, type=int)
+        _add(new, flag, "N", f"{text} (default: {slots})", default=slots, type=int)
     about = "also run a token with XLA's profiler, and measure this machine"
     _add_switch(new, "--measure", about)
     _add_switch(new, "--passes", "also list what each XLA pass changed (diffs with --json)")
