@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from playground.tabs.generate.examples import examples_for
+from playground.settings.examples import examples_for
 
 if TYPE_CHECKING:
     from playground.page import create_app, launch_options

@@ -5,14 +5,14 @@ nor what is in one.
 """
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import gradio as gr
 import htpy as h
-from gradio.blocks import Block
+from gradio.blocks import Block, BlockContext
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
@@ -29,9 +29,10 @@ from playground.server.health import health
 from playground.server.known_hosts import KnownHosts
 from playground.server.metrics import Metrics
 from playground.server.page_queue import PageQueue
+from playground.settings.panel import SettingsPanel
 from playground.tabs.inside.texts_route import texts_route
 from playground.ui import header
-from playground.ui.components import LATEST, QUIET, Updates, html
+from playground.ui.components import LATEST, QUIET, html
 from playground.ui.theme import ASSETS, css_variables, style_sheets, theme
 from xla_backend import SharedBackend
 from xla_backend.checkpoints.added_models import AddedModels
@@ -113,26 +114,30 @@ def create_app(
             address_is_new = gr.Button(visible="hidden", elem_id="address_is_new")
             built: dict[str, Any] = {}
             items: dict[str, gr.Tab] = {}
-            # The style sheet hides its tab bar: the links above replace it.
-            with gr.Tabs(elem_id="modes", overflow_behavior="wrap") as shown:
-                gr.on([app.load, address_is_new.click], None, None, shown, js=_SHOW_MODE, **LATEST)
-                for address, mode in places.modes(admin).items():
-                    with gr.Tab(mode.name, id=address, elem_id=f"{address}_mode") as item:
-                        built[address] = mode(page)
-                    items[address] = item
-                    parts = _left_out(item) if len(built) > 1 else {}
-                    shown_as = json.dumps([*parts.values()])
-                    came_in_sight = f"() => cameInSight({json.dumps(address)}, {shown_as})"
-                    item.select(None, None, [*parts], js=came_in_sight, **QUIET)
-        request = built["playground"].fields
-        built["chat"].open_in(request)
-        built["runs"].connect(request)
-        built["playground"].save_session(partial(session_page, page))
-        pickers = {address: _pickers(item) for address, item in items.items()}
-        _share_model(page, items, pickers)
-        items["chat"].select(built["chat"].prepare, None, None, **QUIET)
+            with gr.Row(elem_id="work") as work:
+                with gr.Column(elem_id="settings", elem_classes="card"):
+                    panel = SettingsPanel(page)
+                # The style sheet hides its tab bar: the links above replace it.
+                with gr.Tabs(elem_id="modes", overflow_behavior="wrap") as shown:
+                    gr.on(
+                        [app.load, address_is_new.click], None, None, shown, js=_SHOW_MODE, **LATEST
+                    )
+                    for address, mode in places.modes(admin).items():
+                        with gr.Tab(mode.name, id=address, elem_id=f"{address}_mode") as item:
+                            built[address] = mode(page)
+                        items[address] = item
+                        parts = _left_out(item) if len(built) > 1 else {}
+                        shown_as = json.dumps([*parts.values()])
+                        came_in_sight = f"() => cameInSight({json.dumps(address)}, {shown_as})"
+                        item.select(None, None, [*parts], js=came_in_sight, **QUIET)
+            work.children.reverse()  # Modes connect the settings, which stand after them.
+        playground, model = built["playground"], page.settings.model
+        playground.connect(panel)
+        built["runs"].connect(playground.fields)
+        playground.save_session(partial(session_page, page))
+        items["chat"].select(built["chat"].prepare, model, model, **QUIET)
         if admin:
-            built["models"].offer_added([each for found in pickers.values() for each in found])
+            built["models"].offer_added([*_pickers(work)])
         add_endpoints(page)
         built["api"].list_endpoints(app)
 
@@ -147,11 +152,11 @@ def create_app(
     return app
 
 
-def _inside(item: gr.Tab) -> Iterator[Block]:
-    unseen = [*item.children]
-    while unseen:
-        yield (block := unseen.pop(0))
-        unseen += getattr(block, "children", [])
+def _inside(block: BlockContext) -> Iterator[Block]:
+    for each in block.children:
+        yield each
+        if isinstance(each, BlockContext):
+            yield from _inside(each)
 
 
 def _left_out(item: gr.Tab) -> dict[Block, bool | str]:
@@ -168,46 +173,11 @@ def _left_out(item: gr.Tab) -> dict[Block, bool | str]:
     return shown_as
 
 
-def _pickers(item: gr.Tab) -> list[gr.Dropdown]:
-    """A mode's lists of models."""
-    dropdowns = (block for block in _inside(item) if isinstance(block, gr.Dropdown))
-    return [block for block in dropdowns if "model-choice" in block.elem_classes]
-
-
-def _share_model(
-    page: PageContext, items: Mapping[str, gr.Tab], pickers: Mapping[str, Sequence[gr.Dropdown]]
-) -> None:
-    """Sets a model that a visitor chooses in one mode in all modes that offer it.
-
-    At once in the Playground, whose request others fill in, and in the rest when they are opened: a
-    list that changes has events of its own, half a second of the browser's time for six modes.
-    """
-    chosen = gr.Textbox(visible=False)  # JSON: the name, by the ids of the lists that offer it
-
-    def follow(now: Sequence[gr.Dropdown], later: Sequence[gr.Dropdown], name: str) -> Updates:
-        offering = [
-            each
-            for each in (*now, *later)
-            if name in (model.name for model in page.models_in(str(each.elem_id)))
-        ]
-        waiting = {each.elem_id: name for each in later if each in offering}
-        return {chosen: json.dumps(waiting), **{each: name for each in now if each in offering}}
-
-    lists = {each: address for address, found in pickers.items() for each in found}
-    for picker, address in lists.items():
-        now = {*pickers["playground"], *pickers[address]} - {picker}
-        later = [each for each in lists if each not in now | {picker}]
-        picker.input(partial(follow, [*now], later), picker, [chosen, *now], **LATEST)
-    waiting = {each: at for each, at in lists.items() if at != "playground"}
-    modes = json.dumps({each.elem_id: at for each, at in waiting.items()})
-    gr.on(
-        [chosen.change, *(items[address].select for address in dict.fromkeys(waiting.values()))],
-        None,
-        chosen,
-        [*waiting],
-        js=f"(chosen) => chosenModels(chosen, {modes})",
-        **QUIET,
-    )
+def _pickers(block: BlockContext) -> Iterator[gr.Dropdown]:
+    """The lists of models."""
+    for each in _inside(block):
+        if isinstance(each, gr.Dropdown) and str(each.elem_id).endswith("model"):
+            yield each
 
 
 @asynccontextmanager

@@ -64,6 +64,7 @@ ROOMS = {
         "ui",
         "context",
         "history walkthrough",
+        "settings",
         "tabs.code",
         "tabs.generate",
         "tabs.chat tabs.speech tabs.functions tabs.batch tabs.compare tabs.shapes "

@@ -5,7 +5,6 @@ Knows its header, and the errors for other files. Must not know its contents.
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from xla_backend import InvalidRequest
@@ -27,31 +26,20 @@ class JsonFile:
         content = {"format": self.format, "version": _VERSION, **values}
         return json.dumps(content, indent=1, ensure_ascii=False)
 
-    def uploaded(self, path: str) -> bytes:
-        """The uploaded bytes; deletes the file.
-
-        At most one byte more than the bound is read.
-        """
-        file = Path(path)
-        with file.open("rb") as opened:
-            data = opened.read(self.max_bytes + 1)
-        file.unlink(missing_ok=True)
-        return data
-
-    def read(self, data: bytes) -> dict[str, Any]:
+    def read(self, text: str) -> dict[str, Any]:
         """The values of a file.
 
         Raises:
             InvalidRequest: it is another kind of file.
         """
-        if len(data) > self.max_bytes:
+        if len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
             raise InvalidRequest(
                 f"The file is larger than {self.max_bytes // 2**20} MB, which no export of this "
                 "page is. Nothing was changed."
             )
         other = f"Choose one that “{self.button}” has written; nothing was changed."
         try:
-            content = json.loads(data.decode("utf-8-sig"))
+            content = json.loads(text.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"The file is not JSON. {other}") from error
         if not isinstance(content, dict) or content.get("format") != self.format:

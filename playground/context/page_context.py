@@ -12,6 +12,7 @@ import gradio as gr
 
 from playground.context.limits import Limits
 from playground.context.runs import VisitorRun, VisitorRuns
+from playground.context.settings import Settings
 from playground.context.status_line import (
     phase_of,
     queued,
@@ -58,6 +59,7 @@ class PageContext:
         limits: of each visitor.
         added: the file of models that are added on this page; None if none can be added.
         inspector: inspects compiled functions; None without a store.
+        settings: the components of what is set for all texts.
     """
 
     backend: SharedBackend
@@ -77,6 +79,7 @@ class PageContext:
     limits: Limits = field(default_factory=Limits)
     added: AddedModels | None = None
     inspector: Inspector | None = None
+    settings: Settings = field(init=False)
 
     def engine_line(self, session: str = "") -> str:
         """The engine's current activity, for `status`, and this visitor's place in the queue."""
@@ -158,7 +161,7 @@ class PageContext:
             return self.speech_models()
         if picker == "inside_model":
             return [*self.models(), *self.speech_models()]
-        return [model for model in self.models() if model.is_instruct or picker != "chat_model"]
+        return self.models()
 
     def _all_models(self) -> list[ModelInfo]:
         known = {model.name: model for model in self.backend.models()}

@@ -14,7 +14,7 @@ from playground.context.draft import Draft, messages_in, variables_in
 from playground.context.page_context import PageContext
 from playground.context.template import VARIABLE, filled_in
 from playground.ui.components import Field, Updates
-from playground.ui.option_controls import NAMES, OptionControls, options_from, values_for
+from playground.ui.option_controls import OptionControls
 from xla_backend import GenerationOptions, InvalidRequest, Message, Prompt
 
 
@@ -34,10 +34,13 @@ class RequestFields:
     """The components of a request."""
 
     page: PageContext
-    # its fields by the names in `draft.SETTINGS`, in that order; some can be missing
+    # its fields by the names in `draft.SETTINGS`, in that order
     settings: Mapping[str, Field]
-    controls: OptionControls
     linked_model: gr.State  # state; the model of a link, whose examples must not replace the prompt
+
+    @property
+    def controls(self) -> OptionControls:
+        return self.page.settings.controls
 
     @property
     def inputs(self) -> list[Field]:
@@ -66,12 +69,8 @@ class RequestFields:
         return self._prompt(values, self._fill(values))
 
     def options(self, values: Mapping[Any, Any]) -> GenerationOptions:
-        """The options.
-
-        Raises:
-            InvalidRequest: one is empty or out of range.
-        """
-        return options_from(tuple(values[self.settings[name]] for name in NAMES))
+        """See `Settings.options`."""
+        return self.page.settings.options(values)
 
     def request(self, values: Mapping[Any, Any]) -> FilledRequest:
         """The whole request.
@@ -113,12 +112,8 @@ class RequestFields:
             self.linked_model: draft.settings.get("model"),
             **{self.settings[name]: value for name, value in draft.settings.items()},
             self.controls.hold: "seed" in draft.options,
-            **self.of_options(options.replace(**draft.options)),
+            **self.page.settings.of_options(options.replace(**draft.options)),
         }
-
-    def of_options(self, options: GenerationOptions) -> Updates:
-        """Updates that set the options' fields."""
-        return dict(zip(self.controls.inputs, values_for(options), strict=True))
 
     def _prompt(self, values: Mapping[Any, Any], fill: Callable[[str | None], str]) -> Prompt:
         return self.page.prompt(
@@ -134,7 +129,7 @@ class RequestFields:
         )
 
     def _value(self, values: Mapping[Any, Any], name: str) -> Any:
-        return values[self.settings[name]] if name in self.settings else None
+        return values[self.settings[name]]
 
     def _fill(self, values: Mapping[Any, Any]) -> Callable[[str | None], str]:
         """Replaces the variables of a text; those without a value stay. A field that was never

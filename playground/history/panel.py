@@ -43,7 +43,7 @@ class HistoryPanel:
                 with gr.Row(elem_classes="history-actions"):
                     self.csv = ui.small_button("Export CSV", "export_csv")
                     self.json = ui.small_button("Export JSON", "export_json")
-                    self.upload = ui.import_button("import_json", min_width=100)
+                    self.upload = ui.small_button("Import JSON", "import_json", min_width=100)
                     self.clear = ui.small_button("Clear", "clear")
                     self.undo = ui.small_button("Undo clear", "undo_clear", visible=False)
             self.notice = ui.html("", "history_notice")
@@ -86,7 +86,9 @@ class HistoryPanel:
         self.table.retry(
             self._rerun, runs, [self.notice, self._press, *request.outputs], **ui.QUIET
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
-        self.upload.upload(self._import, [self.upload, runs], changed, **ui.QUIET)
+        ui.import_file(
+            self.upload, self._made, self._import, [runs], changed, records_file.FILE.max_bytes
+        )
         for button, export, name, kind in (
             (self.csv, _csv, "xla-playground-runs.csv", "text/csv;charset=utf-8"),
             (self.json, _json, "xla-playground-runs.json", "application/json"),
@@ -128,10 +130,12 @@ class HistoryPanel:
     def _pin(self, runs: Any, event: gr.EventData) -> ui.Updates:
         return self._changed(records.pin(records.readable(runs), _number(event)))
 
-    def _import(self, path: str, runs: Any) -> ui.Updates:
+    def _import(self, text: str, runs: Any) -> ui.Updates:
+        if not text:
+            return {self.notice: gr.skip()}
         own = records.readable(runs)
         try:
-            others, unreadable = records_file.from_json(records_file.FILE.uploaded(path))
+            others, unreadable = records_file.from_json(text)
         except BackendError as error:
             return {self.notice: ui.notice(str(error))}
         merged, added = records.merge(own, others)

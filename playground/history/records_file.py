@@ -15,7 +15,7 @@ from playground.ui.csv_cells import csv_table
 from playground.ui.wording import model_name
 from xla_backend import InvalidRequest
 
-FILE = JsonFile("xla-playground-runs", "runs", "Export JSON", 10 * 2**20)
+FILE = JsonFile("xla-playground-runs", "runs", "Export JSON", 2 * 2**20)
 _NESTED = ("key", "requested_key", "timing", "first_call", "options")
 
 
@@ -37,13 +37,13 @@ def to_csv(runs: Sequence[Record]) -> str:
     return csv_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def from_json(data: bytes) -> tuple[list[Record], int]:
+def from_json(text: str) -> tuple[list[Record], int]:
     """The runs of a file that `to_json` wrote, newest first, and how many could not be read.
 
     Raises:
         InvalidRequest: it is another kind of file, or has no readable run.
     """
-    entries = FILE.read(data).get("runs")
+    entries = FILE.read(text).get("runs")
     entries = entries if isinstance(entries, list) else []
     unpinned = ({**entry, "pinned": 0} for entry in entries if isinstance(entry, Mapping))
     runs = [run for run in map(records.checked, unpinned) if run is not None]

@@ -109,6 +109,11 @@ def model_dropdown(
     )
 
 
+def described(model: ModelInfo | None) -> Any:
+    """The update of a list of models whose chosen model is this one."""
+    return gr.update(info=model_description(model)) if model else gr.skip()
+
+
 def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
     """Label and name of each model, next to others of its architecture."""
     architectures = list(dict.fromkeys(display_name(model.model_type) for model in models))
@@ -145,17 +150,23 @@ def link_controls(prefix: str = "", min_width: int = 90) -> tuple[gr.Checkbox, g
     return runs, small_button("Copy link", f"{prefix}copy_link", min_width=min_width)
 
 
-def import_button(elem_id: str, min_width: int) -> gr.UploadButton:
-    """A button to import a file that the page has exported."""
-    return gr.UploadButton(
-        "Import JSON",
-        size="sm",
-        file_types=[".json"],
-        type="filepath",
-        elem_id=elem_id,
-        scale=0,
-        min_width=min_width,
-    )
+def import_file(
+    button: gr.Button,
+    brought: gr.Textbox,
+    take: Callable[..., Any],
+    inputs: Sequence[gr.blocks.Block],
+    outputs: Sequence[gr.blocks.Block],
+    max_bytes: int,
+) -> Any:
+    """Makes a button read a file of text that the visitor chooses; returns the event.
+
+    Args:
+        brought: a hidden component, which is `take`'s first input: the text, one byte more than
+            the bound if the file is larger, or empty if none was chosen.
+        inputs: `take`'s other inputs.
+    """
+    js = f"async (_, ...others) => [await chosenFile({max_bytes}), ...others]"
+    return button.click(take, [brought, *inputs], outputs, js=js, **QUIET)
 
 
 def system_prompt(elem_id: str) -> gr.Textbox:
@@ -168,18 +179,31 @@ def system_prompt(elem_id: str) -> gr.Textbox:
     )
 
 
-def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:
-    """A button for each name; its click handler gets the index of the pressed one."""
-    return gr.Dataset(
-        components=[gr.Textbox(visible=False)],
-        samples=[[name] for name in names],
-        sample_labels=list(names),
-        type="index",
-        label=label,
-        elem_id=elem_id,
-        elem_classes="examples",
-        visible=bool(names),
-    )
+PRESSED = "(_, ...others) => [pressedName, ...others]"
+"""The script of a click on `name_buttons`, whose handler then gets the pressed one's index."""
+_PRESS_NAME = """
+element.addEventListener("click", (event) => {
+  const button = event.target.closest?.("[data-at]");
+  if (!button) return;
+  pressedName = Number(button.dataset.at);
+  trigger("click", {});
+});
+"""
+
+
+def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.HTML:
+    """A button for each name; the script of its click is `PRESSED`."""
+    shown = names_html(names, label)
+    return html(shown, elem_id, js_on_load=_PRESS_NAME, visible=bool(names))
+
+
+@rendered
+def names_html(names: Sequence[str], label: str) -> h.Node:
+    """What `name_buttons` shows; `ui/assets/request.js` draws those of presets likewise."""
+    return h.div(".names", role="group", aria_label=label)[
+        h.p[label],
+        h.div[(h.button(type="button", data_at=str(at))[name] for at, name in enumerate(names))],
+    ]
 
 
 def stop_by(

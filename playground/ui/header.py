@@ -35,6 +35,7 @@ def controls() -> h.Node:
     """All of it. The style sheet hides the presenter's switch on a phone, where it has no use."""
     terms = [(h.dt[term], h.dd[meaning]) for term, meaning in _TERMS.items()]
     return (
+        h.button("#settings_switch", type="button", aria_controls="settings")["Settings"],
         _switch("dark_switch", "Light or dark", _DARK),
         _switch("present_switch", "Presenter view", _PRESENT),
         _keys(),

@@ -30,9 +30,9 @@ SAMPLING_ONLY = tuple(name for name in NAMES if OPTIONS[name].needs == "sampling
 BEAMS_ONLY = tuple(name for name in NAMES if OPTIONS[name].needs == "beams")
 _NEEDS = {"": "", "sampling": " Needs temperature above 0.", "beams": " Needs 2 beams or more."}
 _IDS = {"stop": "stop_strings"}  # "stop" is the id of the button
-IN_SIGHT = ("max_new_tokens", "num_beams", "temperature")
-"""Options that are not folded on every tab."""
-_SHOWN = (*IN_SIGHT, "top_k", "top_p", "seed", "length_penalty")
+IN_SIGHT = ("grammar", "max_new_tokens", "num_beams", "temperature")
+"""Options that are not folded."""
+_SHOWN = ("max_new_tokens", "num_beams", "temperature", "top_k", "top_p", "seed", "length_penalty")
 """Options that are shown beside a text even with their defaults."""
 # A radio button carries text; these are the three values that Hugging Face defines.
 EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
@@ -87,27 +87,22 @@ class OptionControls:
     def __init__(
         self,
         defaults: GenerationOptions,
-        prefix: str = "",
         most_new_tokens: int = MAX_NEW_TOKENS,
-        in_sight: tuple[str, ...] = IN_SIGHT,
     ) -> None:
         """Builds them.
 
         Args:
             defaults: the initial values.
-            prefix: of the elements' ids.
             most_new_tokens: the visitor's limit.
-            in_sight: options that are not folded.
         """
         self._defaults = defaults
-        self._prefix = prefix
         self._most_new_tokens = slider_end(most_new_tokens)
         self._by_name: dict[str, Field] = {}
-        for name in in_sight:
+        for name in IN_SIGHT:
             self._build(name)
         with gr.Accordion("More options", open=False, elem_classes="more-options"):
             for name in NAMES:
-                if name not in in_sight:
+                if name not in IN_SIGHT:
                     self._build(name)
         for control in self._by_name.values():
             if isinstance(control, gr.Slider | gr.Number):
@@ -117,6 +112,11 @@ class OptionControls:
     def seed(self) -> Field:
         """The component that shows which seed the last run had."""
         return self._by_name["seed"]
+
+    @property
+    def num_beams(self) -> Field:
+        """The component of the number of beams."""
+        return self._by_name["num_beams"]
 
     @property
     def grammar(self) -> Field:
@@ -149,7 +149,7 @@ class OptionControls:
             "label": option.label,
             "info": option.sentence + _NEEDS[option.needs],
             "interactive": has_effect[option.needs],
-            "elem_id": self._prefix + _IDS.get(name, name),
+            "elem_id": _IDS.get(name, name),
         }
         if option.slider is not None:
             lowest, highest, step = option.slider
@@ -165,7 +165,7 @@ class OptionControls:
                 label="Hold the seed",
                 info="Otherwise each run draws a new seed and writes a different text.",
                 interactive=shown["interactive"],
-                elem_id=f"{self._prefix}hold",
+                elem_id="hold",
             )
 
     def connect(self) -> None:

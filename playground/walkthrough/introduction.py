@@ -61,10 +61,9 @@ call is timed from text to text, and the tokens of all methods are compared.</p>
 def introduction() -> h.Node:
     """A sentence or two for those who come for the first time."""
     return h.p[
-        "XLA compiles TensorFlow’s text generation to machine code for one shape: a prompt "
-        "length, a number of beams and a number of new tokens. A shape’s first call takes "
-        "seconds, every later one is fast. This page says before each click which of the two it "
-        "will be, and shows afterwards where the time went. ",
+        "XLA compiles text generation for one shape: prompt length, beams, new tokens. Its first "
+        "call takes seconds, later ones are fast. This page says before each click which it will "
+        "be, and afterwards where the time went. ",
         h.a(href="#meanings")["What the numbers mean"],
         " · ",
         h.a(href="?tab=runs")["Your earlier runs"],

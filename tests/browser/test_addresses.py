@@ -102,19 +102,30 @@ def test_a_recorded_run_stands_where_the_first_result_comes(
     expect(window.at("#meanings h2").first).to_be_in_viewport()
 
 
-def test_a_model_that_is_chosen_is_that_of_the_modes_that_offer_it(window: Visit) -> None:
-    window.choose_model("talker")
-    for name in ("Batch", "Chat", "Compare"):
-        window.open_mode(name)
-        window.has_value(f"#{name.lower()}_model input", re.compile("talker"))
-    window.open_mode("Playground")
+def test_settings_are_the_same_in_all_modes_of_texts(window: Visit) -> None:
     window.choose_model("gpt2-stories")
-    window.says("#prediction", "MISS")
-    window.has_value("#batch_model input", re.compile("talker"))  # events of unseen modes are dear
+    window.set_number("max_new_tokens", 17)
     window.open_mode("Batch")
-    window.has_value("#batch_model input", re.compile("gpt2-stories"))
+    window.has_value("#model input", re.compile("gpt2-stories"))
+    window.open_mode("Compare")
+    expect(window.at("#settings")).to_be_hidden()
     window.open_mode("Chat")
-    window.has_value("#chat_model input", re.compile("talker"))
+    window.has_value("#model input", re.compile("talker"))  # the one that can chat
+    window.has_value('#max_new_tokens input[type="number"]', "17")
+    window.at("#settings_close").click()
+    window.open_mode("Playground")
+    expect(window.at("#settings")).to_be_hidden()
+    window.resize(390, 844)
+    window.at("#settings_switch").click()
+    expect(window.at("#settings")).to_be_in_viewport()
+    assert window.overflow() == 0
+    window.at("#settings_close").click()
+    window.resize(1280, 900)
+    window.at("#settings_switch").click()
+    window.open_mode("Speech")
+    expect(window.at("#system")).to_be_hidden()
+    window.set_number("num_beams", 3)
+    window.says("#speech_prediction", "3 beams")
 
 
 def test_a_run_goes_on_while_another_mode_is_open(window: Visit, engine: FakeBackend) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import expect
@@ -39,14 +40,14 @@ def chat(window: ChatWindow) -> ChatWindow:
     window.open_mode("Chat")
     window.is_at_rest()
     window.write("")
-    window.at("#chat_system textarea").fill("")
+    window.at("#system textarea").fill("")
     window.at("#chat_new").click()
     window.questions_are()
     return window
 
 
 def test_two_turns_are_told_kept_and_asked_elsewhere(chat: ChatWindow, engine: FakeBackend) -> None:
-    chat.at("#chat_system textarea").fill("Answer like a fox.")
+    chat.at("#system textarea").fill("Answer like a fox.")
     chat.ask(FIRST)
     chat.at(TEXT).fill("Who has it,")
     chat.page.keyboard.press("Shift+Enter")
@@ -75,10 +76,7 @@ def test_two_turns_are_told_kept_and_asked_elsewhere(chat: ChatWindow, engine: F
     chat.reload()
     chat.answers_are(ANSWER, ANSWER)
 
-    chat.at("#chat_to_playground").click()
-    chat.has_value("#prompt textarea", "Who has it,\nnow?")
     chat.has_value("#system textarea", "Answer like a fox.")
-    chat.page.wait_for_url("**tab=playground**")
     chat.open_mode("Your runs")
     rows = chat.at("#history tbody tr")
     rows.nth(1).wait_for()
@@ -220,22 +218,19 @@ def test_two_windows_of_a_browser_have_the_same_conversations(chat: ChatWindow) 
 
 
 def test_a_file_brings_a_conversation_back_and_a_link_its_beginning(
-    chat: ChatWindow, visit: Callable[..., ChatWindow], tmp_path: Path
+    chat: ChatWindow, visit: Callable[..., ChatWindow], site: ApiPage, tmp_path: Path
 ) -> None:
-    chat.at("#chat_system textarea").fill("Answer like a fox.")
+    chat.at("#system textarea").fill("Answer like a fox.")
     chat.ask(FIRST)
     saved = chat.saved("#chat_json")
     assert json.loads(saved)["format"] == "xla-playground-chat"
     markdown = chat.saved("#chat_markdown")
     assert f"## User\n\n{FIRST}" in markdown
     assert ANSWER in markdown
-    chat.at("#chat_copy_link").click()
-    chat.at("#chat_link_notice .calm").wait_for()
-    link = chat.page.evaluate("navigator.clipboard.readText()")
-
-    other = visit(kind=ChatWindow, address=link)
+    query = urlencode({"tab": "chat", "prompt": FIRST, "system": "Answer like a fox."})
+    other = visit(kind=ChatWindow, address=f"{site.url}/?{query}")
     other.draft_is(FIRST)
-    other.has_value("#chat_system textarea", "Answer like a fox.")
+    other.has_value("#system textarea", "Answer like a fox.")
     other.questions_are()
     other.open_mode("Playground")
     assert other.at("#prompt textarea").input_value() != FIRST, "the Playground has its own links"

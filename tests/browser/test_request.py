@@ -95,7 +95,7 @@ def test_code_follows_the_request_and_presets_set_options(window: Visit, site: A
     ):
         window.show_code(form)
         window.says("#request_code", sign)
-        code = "\n".join(window.at("#request_code .cm-line").all_inner_texts())
+        code = window.text("#request_code pre")
         texts = [n.value for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Constant)]
         assert {PROMPT, 4} <= set(texts)
     window.show_code("curl")

@@ -107,7 +107,7 @@ def test_links_batches_sets_stay_text(window: Visit, site: ApiPage, engine: Fake
     engine.words = PAYLOADS
     window.open_mode("Batch")
     window.at("#batch_prompts textarea").fill("\n".join(PAYLOADS))
-    window.set_number("batch_max_new_tokens", 2)
+    window.set_number("max_new_tokens", 2)
     window.at("#batch_run").click()
     window.at("#batch_files a", has_text="CSV").wait_for()
     window.says("#batch_report", *PAYLOADS)

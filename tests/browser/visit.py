@@ -137,12 +137,19 @@ class Visit:
             "() => new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then)))"
         )
 
+    def open_settings(self) -> None:
+        """Opens the settings, which are a sheet on a phone."""
+        if not self.at("#settings").is_visible():
+            self.at("#settings_switch").click()
+            self.at("#settings").wait_for()
+            self.let_be_filled_in()
+
     def open_more(self) -> None:
         """Opens the options that are folded up."""
-        self._unfold(".area-options .more-options", "input")
+        self._unfold("#settings .more-options", "input")
 
     def show_code(self, form: str) -> None:
-        self._unfold("#view_code", ".cm-line")
+        self._unfold("#view_code", "pre")
         self.at("#code_form label", form).click()
 
     def _unfold(self, folded: str, part: str) -> None:

@@ -9,9 +9,9 @@ import gradio as gr
 import htpy as h
 
 from playground.context.page_context import PageContext
+from playground.settings.examples import examples_for
 from playground.tabs.code.request_code import SHORTEST, CodeRequest, curl_code, openai_code
 from playground.tabs.code.view_code import address
-from playground.tabs.generate.examples import examples_for
 from playground.ui import components as ui
 from playground.ui.markup import copied_code, rendered
 from playground.ui.tables import sheet
@@ -37,9 +37,8 @@ class ApiTab:
             ui.heading(
                 "OpenAI’s API at /v1",
                 "Any client of OpenAI’s protocol works with this address. The key is the page’s "
-                "password, if it has one.",
+                "password, if it has one. The model is the one that is chosen in Try.",
             )
-            self.model = ui.model_dropdown(page.models(), "api_model")
             self.snippets = ui.html("", "api_snippets")
             ui.html(_addresses())
         with gr.Column(elem_classes="card"):
@@ -53,13 +52,7 @@ class ApiTab:
         panel.click(
             None, None, None, js="() => document.querySelector('.show-api').click()", **ui.QUIET
         )
-        gr.on(
-            [page.in_sight["api"].click, self.model.change],
-            self._write,
-            self.model,
-            self.snippets,
-            **ui.LATEST,
-        )
+        page.in_sight["api"].click(self._write, page.settings.model, self.snippets, **ui.LATEST)
 
     def list_endpoints(self, page: gr.Blocks) -> None:
         """Lists the endpoints that were added to the page."""

@@ -176,6 +176,7 @@ def checked(
     model: str,
     text: str,
     options: GenerationOptions,
+    system: str = "",
     exact_key: bool = False,
     arrivals: Arrivals | None = None,
 ) -> Batch:
@@ -190,7 +191,7 @@ def checked(
     if arrivals:
         _check_arrivals(page, model, arrivals)
         found = [*islice(cycle(found), arrivals.requests)]
-    prompts = [(prompt, page.prompt(model, prompt.prompt)) for prompt in found]
+    prompts = [(prompt, page.prompt(model, prompt.prompt, system)) for prompt in found]
     for prompt, sent in prompts:
         try:
             page.check_request(model, sent)

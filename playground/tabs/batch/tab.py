@@ -15,9 +15,8 @@ from playground.context.runs import Ending
 from playground.tabs.batch import report
 from playground.tabs.batch.prompts import text_of_file
 from playground.tabs.batch.runs import MAX_APART_MS, Arrivals, Batch, checked, most_arrivals
-from playground.tabs.generate.examples import examples_for
 from playground.ui import components as ui
-from playground.ui.option_controls import OptionControls, options_from, slider_end, with_seed
+from playground.ui.option_controls import slider_end, with_seed
 from xla_backend import InvalidRequest
 
 IN_TURN, TOGETHER, ALONE = "turn", "together", "alone"
@@ -31,7 +30,12 @@ _APART_MS = 150
 _SHOW = """(way) => ["together", "alone"].includes(way)
   ? [{__type__: "update", visible: true}, {__type__: "update", visible: way === "together"}]
   : Array(2).fill({__type__: "update", visible: false})"""
-_EXAMPLE = """Once upon a time
+_QUESTIONS = """What is the capital of France?
+Give me three tips for a good night's sleep.
+Name five animals that live in the sea.
+Write one sentence about a lighthouse, and one about the keeper who has lived there alone for years.
+What is photosynthesis?"""
+_OPENINGS = """Once upon a time
 One day a small rabbit
 The old bear went to the river
 Once upon a time there was a little fox who lived near the river with his sister. He had a red \
@@ -60,10 +64,10 @@ class BatchTab:
             "One on each line, or CSV or JSON with a column “prompt”; 50 at most. {{name}} in a "
             "prompt stands for the column “name” of its row.",
         )
-        models = self._page.models_that_continue_first()
-        self.model = ui.model_dropdown(models, "batch_model")
+        models = self._page.models()
+        example = _QUESTIONS if models and models[0].is_instruct else _OPENINGS
         self.prompts = gr.Textbox(
-            value=_EXAMPLE, label="Prompts", lines=8, max_lines=14, elem_id="batch_prompts"
+            value=example, label="Prompts", lines=8, max_lines=14, elem_id="batch_prompts"
         )
         self.upload = gr.UploadButton(
             "Upload text or CSV",
@@ -88,23 +92,12 @@ class BatchTab:
             self.run = gr.Button("Run all", variant="primary", elem_id="batch_run")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_batch")
         self.notice = ui.html("", "batch_notice")
-        first = models[0] if models else None
-        self.controls = OptionControls(
-            self._page.limits.within(examples_for(first)[0].options),
-            "batch_",
-            self._page.limits.new_tokens,
-        )
-        self.exact_key = gr.Checkbox(
-            label="Exact shape only",
-            info="Do not reuse a larger compiled function.",
-            elem_id="batch_exact_key",
-        )
 
     def _connect(self) -> None:
-        request: list[ui.Field] = [self.model, self.prompts, self.exact_key]
-        request += [self.way, self.visitors, self.apart, *self.controls.inputs]
+        settings = self._page.settings
+        own: list[ui.Field] = [self.prompts, self.way, self.visitors, self.apart]
+        request = [*own, *settings.inputs]
         ui.empty_on_change(self.notice, [component.change for component in request])
-        self.controls.connect()
         self.way.change(None, self.way, [self.visitors, self.apart], js=_SHOW, **ui.QUIET)
         self.upload.upload(self._read, self.upload, [self.prompts, self.notice], **ui.QUIET)
         events = RunEvents[Batch](
@@ -120,8 +113,8 @@ class BatchTab:
         events.connect(
             self.run.click,
             self._run_of,
-            [self.batches, self.controls.hold, *request],
-            [self.batches, self.files, self.controls.seed],
+            {self.batches, *request},
+            [self.batches, self.files, settings.controls.seed],
         )
         events.connect_stop()
 
@@ -135,29 +128,29 @@ class BatchTab:
         finally:
             file.unlink(missing_ok=True)
 
-    def _run_of(
-        self,
-        batches: tuple[Batch, ...],
-        holds_seed: bool,
-        model: str,
-        prompts: str,
-        exact_key: bool,
-        way: str,
-        visitors: Any,
-        apart_ms: Any,
-        *values: Any,
-    ) -> tuple[Batch, ui.Updates]:
+    def _run_of(self, values: dict[Any, Any]) -> tuple[Batch, ui.Updates]:
         """All prompts, checked first, so that no mistake is found halfway."""
-        options = with_seed(options_from(values), holds_seed)
+        settings, way = self._page.settings, values[self.way]
+        visitors, apart_ms = values[self.visitors], values[self.apart]
+        options = settings.options_of_text(values, "A batch")
+        options = with_seed(options, values[settings.controls.hold])
         arrivals = None
         if way != IN_TURN:
             if not all(isinstance(each, int | float) for each in (visitors, apart_ms)):
                 raise InvalidRequest("Visitors and Apart (ms) must be numbers.")
             arrivals = Arrivals(round(visitors), apart_ms / 1000 if way == TOGETHER else None)
-        batch = checked(self._page, model, prompts, options, exact_key, arrivals)
-        batch.compare(batches)
+        batch = checked(
+            self._page,
+            values[settings.model],
+            values[self.prompts],
+            options,
+            values[settings.system] or "",
+            values[settings.exact_key],
+            arrivals,
+        )
+        batch.compare(values[self.batches])
         updates: ui.Updates = {self.batches: batch.compared, self.files: ""}
-        return batch, {**updates, self.controls.seed: options.seed}
+        return batch, {**updates, settings.controls.seed: options.seed}
 
     def _run_ended(self, batch: Batch, ending: Ending) -> ui.Updates:
         del ending

@@ -10,7 +10,7 @@ from playground.ui.markup import clean
 from playground.ui.wording import model_name
 from xla_backend import InvalidRequest
 
-FILE = JsonFile("xla-playground-chat", "conversation", "JSON", 4 * 2**20)
+FILE = JsonFile("xla-playground-chat", "conversation", "JSON", 2 * 2**20)
 
 
 def to_markdown(conversation: Conversation) -> str:
@@ -34,13 +34,13 @@ def to_json(conversation: Conversation) -> str:
     return FILE.written({"units": units, "conversation": values})
 
 
-def from_json(data: bytes) -> Conversation:
+def from_json(text: str) -> Conversation:
     """The conversation of a file that `to_json` wrote, as a new one.
 
     Raises:
         InvalidRequest: it is no such file.
     """
-    values = FILE.read(data).get("conversation")
+    values = FILE.read(text).get("conversation")
     found = checked({**values, "id": "0"}) if isinstance(values, dict) else None
     if found is None or not found.turns:
         raise InvalidRequest(

@@ -14,14 +14,13 @@ from playground.tabs.chat.conversation import Conversation, Figures, Turn
 from playground.tabs.generate.in_words import quote
 from playground.ui import quantities
 from playground.ui.charts import legend, part
-from playground.ui.markup import answer, caret, nothing, remarks, rendered
+from playground.ui.markup import answer, caret, nothing, rendered
 from playground.ui.outcomes import badge, ended_by
 from playground.ui.prediction_line import ONE_SHAPE, expected
 from playground.ui.report_parts import clock, has_waited, phase, queued
 from xla_backend import CacheOutcome, Prediction
 
 _MADE = (CacheOutcome.MISS, CacheOutcome.DISK)
-_NAMED = 3
 _LABELLED_BARS = 12
 """From more turns on, only the last bar has its number beside it."""
 LIST_SCRIPT = """
@@ -153,15 +152,6 @@ def context_bar(turns: Sequence[Turn], context: int | None) -> h.Node:
         ],
         legend((style, name, f"{number:,}") for name, number, style in parts),
     ]
-
-
-@rendered
-def not_listed(models: Sequence[str]) -> h.Node:
-    """Why a model is not in the list, which cannot show what cannot be chosen."""
-    some = ", ".join(models[:_NAMED]) + (", …" if len(models) > _NAMED else "")
-    return models and remarks(
-        f"Models without a chat template ({some}) only continue texts: use them on Playground."
-    )
 
 
 @rendered

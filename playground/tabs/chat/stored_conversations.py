@@ -47,7 +47,7 @@ class StoredConversations:
         with gr.Row(elem_classes="chat-actions"):
             self._markdown = ui.small_button("Markdown", "chat_markdown")
             self._json = ui.small_button("JSON", "chat_json")
-            self._upload = ui.import_button("chat_import", min_width=90)
+            self._import_button = ui.small_button("Import JSON", "chat_import")
             self._delete = ui.small_button("Delete", "chat_delete")
             self._undo = ui.small_button("Undo delete", "chat_undo_delete", visible=False)
         self.notice = ui.html("", "chat_shelf_notice")
@@ -80,7 +80,14 @@ class StoredConversations:
         )
         deleted = self._delete.click(self._drop, self.opened, changed, **ui.QUIET)
         undone = self._undo.click(self._undo_drop, self._removed, changed, **ui.QUIET)
-        brought = self._upload.upload(self._import, self._upload, changed, **ui.QUIET)
+        brought = ui.import_file(
+            self._import_button,
+            self._made,
+            self._import,
+            [],
+            changed,
+            conversation_file.FILE.max_bytes,
+        )
         renamed = gr.on(
             [self.name.submit, self.name.blur],
             self._rename,
@@ -156,9 +163,11 @@ class StoredConversations:
             updates |= {self._removed: "", self._undo: gr.update(visible=False)}
         return updates
 
-    def _import(self, path: str, request: gr.Request) -> ui.Updates:
+    def _import(self, text: str, request: gr.Request) -> ui.Updates:
+        if not text:
+            return {self.notice: gr.skip()}
         try:
-            found = conversation_file.from_json(conversation_file.FILE.uploaded(path))
+            found = conversation_file.from_json(text)
         except BackendError as error:
             return {self.notice: ui.notice(str(error))}
         return self._opening(request, found, with_settings=True)

@@ -9,14 +9,13 @@ import json
 from typing import Any
 
 import gradio as gr
-import htpy as h
 
-from playground.context.draft import CHAT, Draft, read
+from playground.context.draft import CHAT
 from playground.context.page_context import PageContext
-from playground.context.request_fields import RequestFields
 from playground.context.run_events import RunEvents
 from playground.context.runs import Ending
 from playground.history import records
+from playground.settings.examples import defaults_for
 from playground.tabs.chat import report
 from playground.tabs.chat.conversation import (
     MAX_JSON_CHARACTERS,
@@ -28,23 +27,14 @@ from playground.tabs.chat.conversation import (
 from playground.tabs.chat.reading import fitted
 from playground.tabs.chat.runs import ChatRun
 from playground.tabs.chat.stored_conversations import BUSY, StoredConversations
-from playground.tabs.generate.examples import defaults_for
 from playground.ui import components as ui
-from playground.ui.markup import clean, nothing
-from playground.ui.option_controls import (
-    NAMES,
-    OptionControls,
-    labelled,
-    options_from,
-    values_for,
-    with_seed,
-)
+from playground.ui.markup import clean
+from playground.ui.option_controls import labelled, with_seed
 from playground.ui.prediction_line import no_prediction_line, prediction_line
 from playground.ui.wording import CHATTING, model_name
 from xla_backend import (
     BackendError,
     CacheOutcome,
-    GenerationOptions,
     InvalidRequest,
     ModelInfo,
     question,
@@ -58,12 +48,9 @@ EXAMPLES = (
 """What a button says, and what it asks; each can be gone on with."""
 _ANY_SALT = "any"
 """Whose it is does not matter to which function a first message needs."""
+_NAMED = 3
+"""Models that a sentence names."""
 _EMPTY_LINE = "Type a message to see whether it must compile first."
-_COPY_LINK = f"""(opened, text, model, system, ...options) => {{
-  const first = (opened && JSON.parse(opened).turns[0]?.question) || text;
-  const names = {json.dumps(["model", "prompt", "system", *NAMES])};
-  return copyLink("{CHAT}", names, [model, first, system, ...options]);
-}}"""
 
 
 class ChatTab:
@@ -71,35 +58,33 @@ class ChatTab:
 
     def __init__(self, page: PageContext) -> None:
         self._page = page
-        models = [model for model in page.models() if model.is_instruct]
-        self.to_playground: gr.Button | None = None
-        if not models:
-            linked_settings = "This page offers no model with a chat template."
-            ui.html(h.div(".card")[nothing(linked_settings)])
-            return
-        with gr.Row(elem_classes="columns chat-columns"):
-            with gr.Column(elem_classes="card area-result"):
-                self._build_chat()
-            with gr.Column(elem_classes="card area-request"):
-                self._build_settings(models)
-            with gr.Column(elem_classes="card area-options"):
-                self.conversations = StoredConversations(page)
+        self.settings = page.settings
+        with gr.Column(elem_classes="card area-result"):
+            self._build_chat()
+        with gr.Column(elem_classes="card"):
+            self.conversations = StoredConversations(page)
         self._salt = gr.Textbox(visible=False)
-        self.controls.connect()
         self._connect_request()
         self._connect_runs()
 
-    def prepare(self) -> None:
-        """Has the function of a first message made while the visitor still writes hers."""
-        backend = self._page.backend
-        model = next((each for each in self._page.models() if each.is_instruct), None)
-        if model is None or not model.loaded:
-            return
-        options = self._defaults(model.name)
-        with contextlib.suppress(BackendError):
-            first = backend.predict(model.name, question("Hello"), options, cache_salt=_ANY_SALT)
-            if first.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
-                backend.prefetch(model.name, [first.key])
+    def prepare(self, model: str) -> Any:
+        """Chooses a model that can chat; has the function of a first message made while the visitor
+        still writes hers."""
+        if (info := self._page.info(model)) is None or not info.is_instruct:
+            info = next(iter(self._models()), None)
+        if info is None:
+            return gr.skip()
+        if info.loaded:
+            backend = self._page.backend
+            options = self._page.limits.within(defaults_for(info))
+            with contextlib.suppress(BackendError):
+                first = backend.predict(info.name, question("Hello"), options, cache_salt=_ANY_SALT)
+                if first.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
+                    backend.prefetch(info.name, [first.key])
+        return gr.skip() if info.name == model else info.name
+
+    def _models(self) -> list[ModelInfo]:
+        return [model for model in self._page.models() if model.is_instruct]
 
     def _build_chat(self) -> None:
         self.strip = ui.html("", "chat_strip")
@@ -140,88 +125,48 @@ class ChatTab:
                 "Stop", interactive=False, elem_id="chat_stop", scale=0, min_width=80
             )
         self.prediction = ui.html(no_prediction_line(_EMPTY_LINE), "chat_prediction")
-
-    def _build_settings(self, models: list[ModelInfo]) -> None:
-        self.link_notice = ui.html("", "chat_link_notice")
-        self.model = ui.model_dropdown(models, "chat_model", is_described=True)
-        self.followed = gr.State(models[0].name)
-        others = [model_name(each.name) for each in self._page.models() if not each.is_instruct]
-        ui.html(report.not_listed(others))
-        self.system = ui.system_prompt("chat_system")
         self.without_reuse = gr.Checkbox(
-            label="Without reuse",
-            info="Recompute every turn, for comparison.",
+            label="Without reuse: recompute every turn, for comparison",
             elem_id="chat_without_reuse",
+            container=False,
         )
-        with gr.Accordion("Options", open=False, elem_classes="more-options"):
-            self.controls = OptionControls(
-                self._defaults(models[0].name),
-                prefix="chat_",
-                most_new_tokens=self._page.limits.new_tokens,
-            )
-        with gr.Row(elem_classes="chat-actions"):
-            self.copy_link = ui.small_button("Copy link", "chat_copy_link")
-            self.to_playground = ui.small_button("Open in Playground", "chat_to_playground")
-
-    @property
-    def _settings(self) -> list[ui.Field]:
-        """Model, system prompt, whether nothing is reused, whether the seed is held, options."""
-        return [
-            *(self.model, self.system, self.without_reuse, self.controls.hold),
-            *self.controls.inputs,
-        ]
-
-    def open_in(self, request: RequestFields) -> None:
-        """Has a button fill the Playground tab's request in with what was asked last."""
-        if self.to_playground is None:
-            return
-        self._request = request
-        self.to_playground.click(
-            self._fill_in,
-            {self.conversations.opened, self.text, self.model, self.system, *self.controls.inputs},
-            request.outputs,
-            **ui.QUIET,
-        ).then(None, None, None, js="() => turnTo('playground')", **ui.QUIET)
 
     def _connect_request(self) -> None:
-        changes = [component.change for component in (self.text, *self._settings)]
-        ui.await_prediction(self.prediction, self.model)
-        self.suggestion = ui.suggestion_for(self.controls.inputs)
-        ui.empty_on_change(self.notice, changes)
+        settings = self.settings
+        own = [self.text.change, self.without_reuse.change]
+        ui.await_prediction(self.prediction, settings.model)
+        ui.empty_on_change(self.notice, [*own, *(field.change for field in settings.inputs)])
         self.text.change(None, self.text, None, js="keepDraft", **ui.QUIET)
         self.chatbot.example_select(self._take_example, None, self.text, **ui.QUIET)
         gr.on(
-            [self._page.in_sight["chat"].click, *changes],
-            self._follow,
-            {self.followed, self.conversations.opened, self._salt, self.text, *self._settings},
-            [self.followed, self.prediction, self.model, self.suggestion],
+            [self._page.in_sight["chat"].click, *own],
+            self._predict,
+            {*self._make},
+            self.prediction,
             **ui.LATEST,
         )
-        shown = [
-            *(self.conversations.opened, self.conversations.name, self.chatbot, self.strip),
-            *(self.model, self.system, *self.controls.inputs),
-        ]
-        self.conversations.connect(self._show, self._set, shown)
+        conversations = self.conversations
+        shown = [conversations.opened, conversations.name, self.chatbot, self.strip]
+        own_settings = [settings.model, settings.system, *settings.controls.inputs]
+        conversations.connect(self._show, self._set, [*shown, *own_settings])
         stored, draft, *cut = (gr.Textbox(visible=False) for _ in range(4))
         restored = self._page.load(
             self._restore,
             [stored, draft, gr.Checkbox(visible=False), self._salt, *cut],
-            [*shown, self.text, self.controls.hold, self.link_notice, self._salt],
+            [*shown, self.text, self._salt],
             js="chatBefore",
             **ui.QUIET,
         )
-        self.conversations.store_after(restored)
-        self.copy_link.click(
-            None,
-            [self.conversations.opened, self.text, self.model, self.system, *self.controls.inputs],
-            self.link_notice,
-            js=_COPY_LINK,
-            **ui.QUIET,
-        )
+        conversations.store_after(restored)
+
+    @property
+    def _make(self) -> list[Any]:
+        """What a question is made of."""
+        own = [self.text, self.conversations.opened, self._salt, self.without_reuse]
+        return [*own, *self.settings.inputs]
 
     def _connect_runs(self) -> None:
-        make = [self.text, self.conversations.opened, self._salt, *self._settings]
-        request = sorted(make, key=lambda each: each._id)
+        request = sorted(self._make, key=lambda each: each._id)
         places = [request.index(each) for each in (self.text, self._salt)]
         self._runs = RunEvents[ChatRun](
             self._page,
@@ -237,7 +182,7 @@ class ChatTab:
             ended=self._run_ended,
             state=[self.conversations.opened, self.text, self._page.runs_of_visitor],
         )
-        entering = [*self._runs.outputs, self.text, self.controls.seed, self.link_notice]
+        entering = [*self._runs.outputs, self.text, self.settings.controls.seed]
         sent = gr.on(
             [self.send.click, self.text.submit],
             self._send,
@@ -266,10 +211,7 @@ class ChatTab:
             self._edit_answer,
             [self._edited, self.conversations.opened],
             [
-                self.conversations.opened,
-                self.conversations.name,
-                self.chatbot,
-                self.strip,
+                *(self.conversations.opened, self.conversations.name, self.chatbot, self.strip),
                 self.notice,
             ],
             js="(_, opened) => [editedAnswer(), opened]",
@@ -290,11 +232,11 @@ class ChatTab:
 
     def _set(self, conversation: Conversation) -> ui.Updates:
         """The controls as a conversation has them; a model that is not offered changes nothing."""
-        names = [model.name for model in self._page.models() if model.is_instruct]
+        names = [model.name for model in self._models()]
         return {
-            self.model: conversation.model if conversation.model in names else gr.skip(),
-            self.system: conversation.system,
-            **dict(zip(self.controls.inputs, values_for(conversation.options), strict=True)),
+            self.settings.model: conversation.model if conversation.model in names else gr.skip(),
+            self.settings.system: conversation.system,
+            **self.settings.of_options(conversation.options),
         }
 
     def _restore(
@@ -307,81 +249,22 @@ class ChatTab:
         cut: str,
         request: gr.Request,
     ) -> ui.Updates:
-        """What a link says, or else the conversation and the draft that this window had.
+        """The conversation and the draft that this window had; a link has a draft.
 
         Of an answer that the reload has cut, `asked` is the question and `cut` what was written.
         """
-        query = {name: str(text) for name, text in dict(request.query_params).items()}
-        is_linked = query.get("tab") == CHAT and not is_reload
-        models = [model for model in self._page.models() if model.is_instruct]
-        link = read(query if is_linked else {}, models, self.controls.ranges)
-        updates: ui.Updates = {self.link_notice: ui.notice(link.problem("link")), self._salt: salt}
-        if not link.is_empty:
-            linked_settings = link.settings
-            model = linked_settings.get("model", models[0].name)
-            options = self._defaults(model).replace(**link.options)
-            linked = Conversation(model, linked_settings.get("system", ""), options)
-            return {
-                **updates,
-                **self._show(linked),
-                **self._set(linked),
-                self.text: linked_settings.get("prompt", ""),
-                self.controls.hold: "seed" in link.options,
-            }
+        query = dict(request.query_params)
+        is_linked = query.get("tab") == CHAT and "prompt" in query and not is_reload
+        found = None if is_linked else readable(stored)
         # Each window begins one of its own, under an id of its own.
-        found = readable(stored)
-        shown = self._set(found) if found else {}
-        opened = found or Conversation(models[0].name)
-        if make and cut:
+        opened = found or Conversation("")
+        if make and cut and not is_linked:
             opened = opened.after(Turn(clean(make), clean(cut)), opened.left_out)
-        shown |= self._show(opened)
-        return {**updates, **shown, self.text: draft or gr.skip()}
+        text = clean(query["prompt"]) if is_linked else draft
+        return {**self._show(opened), self.text: text or gr.skip(), self._salt: salt}
 
     def _take_example(self, event: gr.SelectData) -> str:
         return str(event.value["text"])
-
-    def _defaults(self, model: str) -> GenerationOptions:
-        return self._page.limits.within(defaults_for(self._page.info(model)))
-
-    def _follow(self, values: dict[Any, Any]) -> ui.Updates:
-        """All that follows a change, in one answer: those of two models chosen one after the other
-        would else come in any order."""
-        model, fields = values[self.model], self.controls.inputs
-        info = self._page.info(model)
-        updates: ui.Updates = {
-            self.followed: model,
-            self.prediction: self._predict(values),
-            self.model: gr.update(info=ui.model_description(info)) if info else gr.skip(),
-        }
-        if model != values[self.followed]:
-            own = self._recommended(values)
-            updates[self.suggestion] = ui.suggested(model, fields, values, own)
-        return updates
-
-    def _options(self, values: dict[Any, Any]) -> GenerationOptions:
-        return options_from(tuple(values[field] for field in self.controls.inputs))
-
-    def _recommended(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """The options that a model's makers recommend, unless the visitor has set others."""
-        try:
-            options = self._options(values).replace(seed=0)
-        except BackendError:  # The visitor is still typing a number.
-            return {}
-        known = [self._defaults(each.name) for each in self._page.models() if each.is_instruct]
-        if options not in known:
-            return {}
-        own = values_for(self._defaults(values[self.model]))
-        return dict(zip(self.controls.inputs, own, strict=True))
-
-    def _fill_in(self, values: dict[Any, Any]) -> ui.Updates:
-        conversation = readable(values[self.conversations.opened])
-        make = [turn.question for turn in conversation.turns] if conversation else []
-        settings = {"model": values[self.model], "system": values[self.system] or ""}
-        if linked_settings := values[self.text] or "".join(make[-1:]):
-            settings["prompt"] = linked_settings
-        updates = self._request.filled_in(Draft(settings).whole(), GenerationOptions())
-        theirs = zip(self._request.controls.inputs, self.controls.inputs, strict=True)
-        return updates | {field: values[own] for field, own in theirs}
 
     def _predict(self, values: dict[Any, Any]) -> str:
         if not values[self.text].strip():
@@ -400,10 +283,15 @@ class ChatTab:
         """The open conversation with the settings of its next turn, and what that may reuse.
 
         Raises:
-            InvalidRequest: an option is empty or out of range, or there is no room for a turn more.
+            InvalidRequest: an option is empty or out of range, the model cannot chat, or there is
+                no room for a turn more.
         """
-        options = with_seed(self._options(values), values[self.controls.hold])
-        model, opened = values[self.model], values[self.conversations.opened]
+        settings = self.settings
+        model, opened = values[settings.model], values[self.conversations.opened]
+        if model not in [each.name for each in self._models()]:
+            raise InvalidRequest(self._cannot_chat(model))
+        options = settings.options_of_text(values, "A chat")
+        options = with_seed(options, values[settings.controls.hold])
         conversation = readable(opened) or Conversation(model)
         if len(conversation.turns) >= MAX_TURNS or len(opened) > MAX_JSON_CHARACTERS:
             raise InvalidRequest(
@@ -411,7 +299,14 @@ class ChatTab:
                 f"{MAX_JSON_CHARACTERS:,} characters. Begin a new one."
             )
         salt = "" if values[self.without_reuse] else values[self._salt]
-        return conversation.set_to(model, values[self.system] or "", options), salt
+        return conversation.set_to(model, values[settings.system] or "", options), salt
+
+    def _cannot_chat(self, model: str) -> str:
+        names = [model_name(each.name) for each in self._models()]
+        sentence = f"{model_name(model)} has no chat template: it only continues texts."
+        if not names:
+            return f"{sentence} This page offers no model with one."
+        return f"{sentence} Choose one with a template: {', '.join(names[:_NAMED])}."
 
     def _send(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         def make() -> tuple[ChatRun, ui.Updates]:
@@ -476,7 +371,7 @@ class ChatTab:
         left_out, prediction = fitted(self._page, before, question, salt)
         run = ChatRun(before, question, left_out, salt)
         run.prediction = prediction
-        return run, {self.link_notice: "", self.controls.seed: before.options.seed}
+        return run, {self.settings.controls.seed: before.options.seed}
 
     def _run_shown(self, run: ChatRun) -> ui.Updates:
         """The conversation with the growing answer, at last with what it cost."""

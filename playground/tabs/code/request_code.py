@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from playground.context.runs import page_mode
 from xla_backend import BucketRules, GenerationOptions, ModelInfo, Prompt
@@ -178,14 +178,14 @@ curl -s {shlex.quote(f"{_v1(request)}/{path}")} \\
   -d {shlex.quote(json.dumps(values | extra))}"""
 
 
-FORMS: dict[str, tuple[Literal["python", "shell"], Callable[[CodeRequest], str]]] = {
-    "Transformers": ("python", transformers_code),
-    "This library": ("python", library_code),
-    "openai": ("python", openai_code),
-    "gradio_client": ("python", client_code),
-    "curl": ("shell", curl_code),
+FORMS: dict[str, Callable[[CodeRequest], str]] = {
+    "Transformers": transformers_code,
+    "This library": library_code,
+    "openai": openai_code,
+    "gradio_client": client_code,
+    "curl": curl_code,
 }
-"""Name, syntax highlighting and writer of each form."""
+"""The writer of each form by its name."""
 
 
 def _loading(model: ModelInfo, reads_apart: bool) -> tuple[str, str]:

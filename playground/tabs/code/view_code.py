@@ -12,6 +12,7 @@ from playground.context.request_fields import RequestFields
 from playground.context.runs import page_mode
 from playground.tabs.code.request_code import FORMS, SHORTEST, CodeRequest
 from playground.ui.components import QUIET, heading, html, link_controls
+from playground.ui.markup import copied_code
 from xla_backend import BackendError
 
 
@@ -40,16 +41,7 @@ class ViewCode:
                 container=False,
                 elem_id="code_form",
             )
-            self.code = gr.Code(
-                language="python",
-                label="Code",
-                interactive=False,
-                show_label=False,
-                show_line_numbers=False,
-                wrap_lines=True,
-                buttons=["copy"],
-                elem_id="request_code",
-            )
+            self.code = html("", "request_code")
 
     def connect(self, request: RequestFields, columns: gr.Textbox) -> None:
         """Connects the card to the fields of the request and its columns."""
@@ -67,7 +59,7 @@ class ViewCode:
 
     def written(self, values: dict[Any, Any], request: gr.Request) -> Any:
         """The code for what the fields and `form` say now."""
-        language, write = FORMS[values[self.form]]
+        write = FORMS[values[self.form]]
         try:
             filled = self._request.request(values)
         except BackendError:  # The visitor is still typing a number.
@@ -91,7 +83,7 @@ class ViewCode:
             padded_length,
             address(request),
         )
-        return gr.Code(write(code), language=language)
+        return str(copied_code(write(code)))
 
 
 def address(request: gr.Request) -> str:

@@ -14,10 +14,10 @@ from playground.context.measuring import registry_of
 from playground.context.page_context import PageContext
 from playground.context.run_events import RunEvents
 from playground.context.runs import Ending
+from playground.settings.examples import EXAMPLES
 from playground.tabs.compare.baselines_report import all_values, baselines_report
 from playground.tabs.compare.durations import Durations, ModelSize, at_most
 from playground.tabs.compare.runs import BaselinesRun, baselines_run
-from playground.tabs.generate.examples import EXAMPLES
 from playground.ui import components as ui
 from playground.ui.markup import remarks
 from playground.ui.option_controls import slider_end

@@ -16,6 +16,7 @@ from playground.tabs.functions import report
 from playground.tabs.functions.code import code
 from playground.tabs.functions.doctor import RetraceDoctor
 from playground.ui import components as ui
+from playground.ui.markup import copied_code
 from playground.ui.prediction_line import no_prediction_line
 from xla_backend import (
     BackendError,
@@ -104,15 +105,7 @@ class FunctionsTab:
 
     def _build_code(self) -> None:
         ui.heading("In your own code", "For the function and batch size that are chosen.")
-        self.code = gr.Code(
-            code(_FIRST),
-            language="python",
-            interactive=False,
-            show_label=False,
-            show_line_numbers=False,
-            buttons=["copy"],
-            elem_id="functions_code",
-        )
+        self.code = ui.html(copied_code(code(_FIRST)), "functions_code")
 
     def _build_shapes(self) -> None:
         with gr.Row(elem_classes="card-head"):
@@ -164,7 +157,7 @@ class FunctionsTab:
             return {self.prediction: no_prediction_line(str(error)), self.sent: new}
         return {
             self.prediction: report.prediction(request, shapes),
-            self.code: code(request),
+            self.code: str(copied_code(code(request))),
             self.shapes: report.shapes_table(shapes),
             self.sent: new,
         }

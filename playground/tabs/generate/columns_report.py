@@ -13,9 +13,9 @@ from playground.context.runs_together import Member
 from playground.context.status_line import ACTIVITY, Phase, phase_of
 from playground.history.records import Record
 from playground.history.report import comparison, verdict
+from playground.settings.columns import NAMES, ColumnRuns, Columns
 from playground.tabs.generate import report
 from playground.tabs.generate.answers import decisions_view, form_view
-from playground.tabs.generate.columns import NAMES, ColumnRuns, Columns
 from playground.tabs.generate.token_view import token_view
 from playground.ui import quantities, report_parts
 from playground.ui.markup import caret, remarks, rendered

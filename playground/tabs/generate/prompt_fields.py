@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from playground.context.template import VARIABLE
-from playground.ui.components import QUIET, Field, system_prompt
+from playground.ui.components import QUIET, Field
 from playground.ui.wording import wording_of
 from xla_backend import ModelInfo
 
@@ -20,7 +20,6 @@ class PromptFields:
     Attributes:
         text: the text to continue or to answer.
         variables: values of `{{name}}` in the texts, as JSON.
-        system: how the model is to answer.
         messages: those before the text, as JSON.
         begins_with: the beginning of the answer.
         is_raw: whether the text is continued as it stands, without the chat template.
@@ -39,7 +38,6 @@ class PromptFields:
         self.variables = _editor("variables", "editVariables")
         is_instruct = model is not None and model.is_instruct
         with gr.Column(visible=is_instruct, elem_classes="instruct") as self.of_instruct:
-            self.system = system_prompt("system")
             self.messages = _editor("messages", "editMessages")
             self.answer_start = gr.Textbox(
                 label="The answer begins with",
@@ -54,9 +52,9 @@ class PromptFields:
                 container=False,
             )
 
-    def connect(self) -> None:
+    def connect(self, system: gr.Textbox) -> None:
         """Has a field for each variable of the texts; in the browser alone."""
-        texts: list[Field] = [self.text, self.system, self.messages, self.answer_start]
+        texts: list[Field] = [self.text, system, self.messages, self.answer_start]
         find = f"(...texts) => showVariables(texts, /{VARIABLE.pattern}/g)"
         gr.on([text.change for text in texts], None, texts, None, js=find, **QUIET)
 

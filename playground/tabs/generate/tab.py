@@ -18,20 +18,18 @@ from playground.context.request_fields import RequestFields
 from playground.context.run_events import RunEvents
 from playground.context.runs import Ending, Shown, TextRun, page_mode
 from playground.history import records
+from playground.settings.columns import ColumnRuns, Columns, columns_in, runs_of
+from playground.settings.examples import are_example_options, examples_for, is_example_prompt
+from playground.settings.panel import SettingsPanel
 from playground.tabs.code.view_code import ViewCode
 from playground.tabs.generate import report
-from playground.tabs.generate.answer_as import AnswerAs
 from playground.tabs.generate.answers import decisions_view, form_view
 from playground.tabs.generate.branches import Branches, can_branch
-from playground.tabs.generate.columns import ColumnRuns, Columns, columns_in, runs_of
 from playground.tabs.generate.columns_report import BAR_SCRIPT, answers, bar
-from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
-from playground.tabs.generate.linked_request import LinkedRequest
-from playground.tabs.generate.preset_buttons import PresetButtons
 from playground.tabs.generate.prompt_fields import PromptFields
 from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.ui import components as ui
-from playground.ui.option_controls import IN_SIGHT, NAMES, OptionControls, labelled, with_seed
+from playground.ui.option_controls import NAMES, labelled, with_seed
 from playground.ui.prediction_line import (
     awaited_prediction_line,
     no_prediction_line,
@@ -59,6 +57,8 @@ class PlaygroundTab:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         self._backend = page.backend
+        self.settings = page.settings
+        self.controls = page.settings.controls
         self.walkthrough = WalkthroughPanel(page)
         models = page.models()
         self._first = models[0] if models else None
@@ -68,44 +68,35 @@ class PlaygroundTab:
                 self._build_request()
             with gr.Column(elem_classes="card area-result"):
                 self._build_result()
-            with gr.Column(elem_classes="card area-options"):
-                self.presets = PresetButtons(page, self.link)
-                self.answer = AnswerAs()
-                self.controls = OptionControls(
-                    page.limits.within(examples_for(self._first)[0].options),
-                    most_new_tokens=page.limits.new_tokens,
-                    in_sight=("grammar", *IN_SIGHT),
-                )
-                self.exact_key = gr.Checkbox(
-                    label="Exact shape only",
-                    info="Do not reuse a larger compiled function.",
-                    elem_id="exact_key",
-                )
         with gr.Column(elem_classes="card"):
             self.view_code = ViewCode(page)
         with gr.Column(elem_classes="card"):
             ui.html(meanings(), "meanings")
+
+    def connect(self, panel: SettingsPanel) -> None:
+        """Connects it to the panel, after all other modes: what the server answers to a change of
+        a setting comes after what the browser does alone."""
+        self.answer, self.link, settings = panel.answer, panel.link, self.settings
         self.fields = RequestFields(
-            page,
+            self._page,
             {
-                "model": self.model,
+                "model": settings.model,
                 "prompt": self.prompt.text,
-                "system": self.prompt.system,
+                "system": settings.system,
                 "messages": self.prompt.messages,
                 "begins_with": self.prompt.answer_start,
                 "raw": self.prompt.is_raw,
                 "variables": self.prompt.variables,
-                "exact_key": self.exact_key,
+                "exact_key": settings.exact_key,
                 "questions": self.answer.questions,
                 "answer_as": self.answer.kind,
                 "choices": self.answer.choices,
                 **dict(zip(NAMES, self.controls.inputs, strict=True)),
             },
-            self.controls,
             self.link.model,
         )
-        self.prompt.connect()
-        self.presets.connect(self.fields)
+        self.prompt.connect(settings.system)
+        panel.presets.connect(self.fields)
         self.walkthrough.connect(
             {*self.fields.inputs}, self.fields.request, self.stop, self.notice, self.generate
         )
@@ -115,8 +106,6 @@ class PlaygroundTab:
             self._interrupted,
             [self.story, self.origin, self.retry, self.walkthrough.panel],
         )
-        self.answer.connect(self.controls)
-        self.controls.connect()
         self._connect_request()
         self.view_code.connect(self.fields, self.link.columns)
         self._connect_columns()
@@ -124,9 +113,7 @@ class PlaygroundTab:
 
     def _build_request(self) -> None:
         examples = examples_for(self._first)
-        self.link = LinkedRequest(self._page)
         self.bar = ui.html(bar(Columns()), "columns_bar", js_on_load=BAR_SCRIPT)
-        self.model = ui.model_dropdown(self._page.models(), "model", is_described=True)
         self.followed = gr.State(self._first.name if self._first else None)
         self.prompt = PromptFields(self._first, examples[0].prompt)
         with gr.Row(elem_classes="actions within-reach"):
@@ -173,11 +160,12 @@ class PlaygroundTab:
         order = sorted(inputs, key=lambda each: each._id)
         known = (self.link.columns, fields.controls.hold, *fields.settings.values())
         places = [order.index(each) for each in known]
-        ui.await_prediction(self.prediction, self.model)
+        ui.await_prediction(self.prediction, self.settings.model)
         self._of_examples = [self.prompt.text, *self.controls.inputs]
         self.suggestion = ui.suggestion_for(self._of_examples)
         ui.empty_on_change(self.notice, changes)
-        self.examples.click(self._fill_in, [self.examples, self.model], fields.inputs, **ui.QUIET)
+        chosen = [self.examples, self.settings.model]
+        self.examples.click(self._fill_in, chosen, fields.inputs, js=ui.PRESSED, **ui.QUIET)
         # All that follows a change is one answer: those of two models chosen one after the other
         # would else come in any order.
         gr.on(
@@ -186,12 +174,12 @@ class PlaygroundTab:
             {*inputs},
             [
                 *(self.bar, self.prediction, self.view_code.code, self.followed),
-                *(self.link.model, self.model, self.prompt.text, self.prompt.of_instruct),
+                *(self.link.model, self.settings.model, self.prompt.text, self.prompt.of_instruct),
                 *(self.examples, self.suggestion),
             ],
             js=f"(...values) => keepRequest(values, {places})",
             **ui.LATEST,
-        )
+        ).then(None, None, None, js="settingsChanged", **ui.QUIET)
 
     def _connect_columns(self) -> None:
         self.bar.select(
@@ -259,7 +247,7 @@ class PlaygroundTab:
 
     def _follow_model(self, values: dict[Any, Any]) -> ui.Updates:
         """The chosen model's words and examples. What the visitor typed or set stays."""
-        name, prompt = values[self.model], values[self.prompt.text]
+        name, prompt = values[self.settings.model], values[self.prompt.text]
         model = self._page.info(name)
         if model is None or name == values[self.followed]:
             return {}
@@ -270,10 +258,7 @@ class PlaygroundTab:
             self.followed: name,
             self.link.model: None,
             **self.prompt.of_model(model),
-            self.examples: gr.Dataset(
-                samples=[[example.name] for example in examples],
-                sample_labels=[example.name for example in examples],
-            ),
+            self.examples: ui.names_html([example.name for example in examples], "Examples"),
         }
         example: ui.Updates = {}
         if not is_linked and is_example_prompt(prompt) and not is_example_prompt(prompt, own):
@@ -287,7 +272,7 @@ class PlaygroundTab:
         is_untouched = options and are_example_options(options, limits, sets)
         if options and is_untouched and not are_example_options(options, limits, own):
             own_options = examples[0].options.replace(seed=options.seed)
-            example |= self.fields.of_options(limits.within(own_options))
+            example |= self.settings.of_options(limits.within(own_options))
         updates[self.suggestion] = ui.suggested(name, self._of_examples, values, example)
         return updates
 
@@ -297,12 +282,12 @@ class PlaygroundTab:
         settings = {"prompt": example.prompt, "answer_as": answer}
         if example.questions:
             settings["questions"] = "\n".join(example.questions)
-        options = self.fields.of_options(self._page.limits.within(example.options))
+        options = self.settings.of_options(self._page.limits.within(example.options))
         del options[self.controls.seed]  # An example names none.
         return {**{self.fields.settings[name]: each for name, each in settings.items()}, **options}
 
     def _follow_request(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
-        model = self._page.info(values[self.model])
+        model = self._page.info(values[self.settings.model])
         columns = self._columns(values)
         predictions = [
             self._foreseen(self._values_of(values, columns, place))
@@ -312,7 +297,7 @@ class PlaygroundTab:
             self.bar: bar(columns, predictions),
             self.prediction: self._predict(values, columns.are_compared),
             self.view_code.code: self.view_code.written(values, request),
-            self.model: gr.update(info=ui.model_description(model)) if model else gr.skip(),
+            self.settings.model: ui.described(model),
             **self._follow_model(values),
         }
 

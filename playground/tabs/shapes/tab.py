@@ -13,7 +13,7 @@ import gradio as gr
 
 from playground.context.measuring import reserved
 from playground.context.page_context import PageContext
-from playground.tabs.generate.examples import DEFAULTS
+from playground.settings.examples import DEFAULTS
 from playground.tabs.shapes import clear_controls
 from playground.tabs.shapes.clear_controls import ClearControls
 from playground.tabs.shapes.shapes import (
@@ -88,10 +88,9 @@ class ShapesTab:
         usual = BucketRules().key_for(1, DEFAULTS.num_beams, DEFAULTS.max_new_tokens)
         ui.heading(
             "Compile shapes ahead",
-            "Every combination is one compiled function. Prepared shapes start at once. "
+            "For the model that is chosen in Try: every combination is one compiled function. "
             "Requests always go first: compiling waits until the engine is idle.",
         )
-        self.model = ui.model_dropdown(self._page.models_that_continue_first(), "shapes_model")
         self.padded_lengths = _sizes(
             PADDED_LENGTHS,
             [usual.padded_length, 2 * usual.padded_length],
@@ -113,7 +112,12 @@ class ShapesTab:
         self.notice = ui.html("", "shapes_notice")
 
     def _connect_choice(self) -> None:
-        choice = [self.model, self.padded_lengths, self.num_beams, self.max_new_tokens]
+        choice = [
+            self._page.settings.model,
+            self.padded_lengths,
+            self.num_beams,
+            self.max_new_tokens,
+        ]
         self.make.click(
             lambda: ui.notice("Asking the engine.", "calm"),
             None,

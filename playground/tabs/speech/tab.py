@@ -18,7 +18,7 @@ from playground.tabs.speech.examples import speech_examples
 from playground.tabs.speech.runs import SpeechRun
 from playground.ui import components as ui
 from playground.ui.markup import nothing
-from playground.ui.option_controls import labelled, slider_end
+from playground.ui.option_controls import labelled
 from playground.ui.prediction_line import (
     awaited_prediction_line,
     no_prediction_line,
@@ -28,36 +28,16 @@ from xla_backend import (
     BackendError,
     GenerationOptions,
     InvalidRequest,
-    ModelInfo,
     ModelUnavailable,
 )
-from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL, PACKAGED_SPEECH_MODEL
-from xla_backend.interface.options import MAX_NUM_BEAMS, WINDOW_TOKENS
+from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL
+from xla_backend.interface.options import WINDOW_TOKENS
 
 _DECODER_PROMPT = 4
 """Most positions that the tokens at the start of every transcript take."""
 _NOTHING_TO_HEAR = (
     "There is no recording yet: choose a file, record something or press an example first."
 )
-_LANGUAGES = {
-    "English": "en",
-    "Arabic": "ar",
-    "Chinese": "zh",
-    "Dutch": "nl",
-    "French": "fr",
-    "German": "de",
-    "Hindi": "hi",
-    "Italian": "it",
-    "Japanese": "ja",
-    "Korean": "ko",
-    "Polish": "pl",
-    "Portuguese": "pt",
-    "Russian": "ru",
-    "Spanish": "es",
-    "Turkish": "tr",
-    "Ukrainian": "uk",
-}
-"""Language codes by name."""
 
 
 class SpeechTab:
@@ -66,34 +46,24 @@ class SpeechTab:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         self._backend = page.backend
-        models = page.speech_models()
-        if not models:
+        settings = page.settings
+        if settings.speech_model is None or settings.language is None:
             sentence = "This page offers no speech model. Its server can be started with one: "
             command = h.code[f"--models {DEFAULT_SPEECH_MODEL}"]
             ui.html(h.div(".card")[nothing([sentence, command, "."])])
             return
-        with gr.Row(elem_classes="columns"):
+        self.model, self.language = settings.speech_model, settings.language
+        self.num_beams = settings.controls.num_beams
+        with gr.Row(elem_classes="columns speech-columns"):
             with gr.Column(elem_classes="card area-request speech-request"):
-                self._build_request(models)
+                self._build_request()
             with gr.Column(elem_classes="card area-result"):
                 self._build_result()
-            with gr.Column(elem_classes="card area-options"):
-                self._build_options(models[0])
         self._build_windows()
         self._connect_request()
         self._connect_run()
 
-    def _build_request(self, models: list[ModelInfo]) -> None:
-        self.model = ui.model_dropdown(models, "speech_model")
-        self.followed = gr.State(models[0].name)
-        caution = h.p(".caption")[
-            "Knows some 250 words of household commands, from synthetic voices as in the commands "
-            "below, on which it was not trained. For real speech choose ",
-            h.strong[PACKAGED_SPEECH_MODEL],
-            ".",
-        ]
-        self.caution = ui.html(caution, "speech_caution")
-        self.caution.visible = models[0].name == DEFAULT_SPEECH_MODEL
+    def _build_request(self) -> None:
         self.recording = gr.Audio(
             sources=["upload", "microphone"],
             type="filepath",
@@ -118,25 +88,6 @@ class SpeechTab:
         self.report = ui.html(report.empty_speech_report(), "speech_report")
         self.shown = gr.State(None)
 
-    def _build_options(self, model: ModelInfo) -> None:
-        info = "Candidates searched in parallel; changing this may compile."
-        self.num_beams = ui.slider(1, MAX_NUM_BEAMS, 1, "Beams", "speech_num_beams", info)
-        most = self._most_tokens(model)
-        tokens = min(most, self._page.limits.new_tokens)
-        info = "Maximum length per window; changing this may compile."
-        self.max_new_tokens = ui.slider(
-            1, most, tokens, "New tokens in a window", "speech_max_new_tokens", info
-        )
-        self.language = gr.Dropdown(
-            [("Detect", ""), *_LANGUAGES.items()],
-            value="",
-            allow_custom_value=True,
-            label="Language",
-            info="Others can be typed in. Never recompiles.",
-            visible=model.is_multilingual,
-            elem_id="speech_language",
-        )
-
     def _build_windows(self) -> None:
         with gr.Column(elem_classes="card"):
             ui.heading(
@@ -146,26 +97,22 @@ class SpeechTab:
             )
             self.windows = ui.html(report.window_table([]), "windows")
 
-    @property
-    def _options(self) -> list[ui.Field]:
-        return [self.model, self.num_beams, self.max_new_tokens]
-
     def _connect_request(self) -> None:
-        is_limited = (
-            f"(model) => ({{__type__: 'update', visible: model === '{DEFAULT_SPEECH_MODEL}'}})"
-        )
-        self.model.change(None, self.model, self.caution, js=is_limited, **ui.QUIET)
-        parts: tuple[ui.Field, ...] = (*self._options, self.recording, self.language)
-        ui.empty_on_change(self.notice, [part.change for part in parts])
-        self.examples.click(
-            lambda index: speech_examples()[index].sound, self.examples, self.recording, **ui.QUIET
-        )
+        own: list[ui.Field] = [self.model, self.recording, self.language]
         ui.await_prediction(self.prediction, self.model)
+        ui.empty_on_change(self.notice, [part.change for part in (*own, self.num_beams)])
+        self.examples.click(
+            lambda index: speech_examples()[index].sound,
+            self.examples,
+            self.recording,
+            js=ui.PRESSED,
+            **ui.QUIET,
+        )
         gr.on(
-            [self._page.in_sight["speech"].click, *(part.change for part in self._options)],
+            [self._page.in_sight["speech"].click, self.model.change],
             self._follow,
-            [self.followed, *self._options],
-            [self.followed, self.prediction, self.max_new_tokens, self.language],
+            [self.model, self.num_beams],
+            [self.prediction, self.language],
             **ui.LATEST,
         )
 
@@ -179,51 +126,45 @@ class SpeechTab:
             shown=self._run_shown,
             ends=[self.shown, self.prediction],
             ended=self._run_ended,
-            state=[self.shown, *self._options],
+            state=[self.shown, self.model, self.num_beams],
         )
-        request: list[ui.Field] = [self.model, self.recording, self.num_beams]
-        events.connect(
-            self.transcribe.click, self._run_of, [*request, self.max_new_tokens, self.language]
-        )
+        request: list[ui.Field] = [self.model, self.recording, self.num_beams, self.language]
+        events.connect(self.transcribe.click, self._run_of, request)
         events.connect_stop()
 
-    def _follow(self, followed: str, name: str, *options: int) -> ui.Updates:
+    def _follow(self, name: str, num_beams: Any) -> ui.Updates:
         """All that follows a change, in one answer: those of two models chosen one after the other
         would else come in any order."""
-        updates: ui.Updates = {self.followed: name, self.prediction: self._predict(name, *options)}
-        model = next((m for m in self._page.speech_models() if m.name == name), None)
-        if model is not None and name != followed:
-            most = self._most_tokens(model)
-            tokens = min(most, self._page.limits.new_tokens)
-            updates[self.max_new_tokens] = gr.update(maximum=most, value=tokens)
-            updates[self.language] = gr.update(visible=model.is_multilingual)
+        models = {model.name: model for model in self._page.speech_models()}
+        updates: ui.Updates = {self.prediction: self._predict(name, num_beams)}
+        if name in models:
+            updates[self.language] = gr.update(visible=models[name].is_multilingual)
         return updates
 
-    def _most_tokens(self, model: ModelInfo) -> int:
-        """The most tokens that are useful and allowed in one window."""
-        most = min(WINDOW_TOKENS, slider_end(self._page.limits.new_tokens))
-        if model.context_length is None:
-            return most
-        return min(most, model.context_length - _DECODER_PROMPT)
+    def _options(self, model: str, num_beams: Any) -> GenerationOptions:
+        """The options: as many tokens as are useful and allowed in one window.
 
-    def _predict(self, model: str, num_beams: int, max_new_tokens: int) -> str:
+        Raises:
+            InvalidRequest: the number of beams is empty or out of range.
+        """
+        most = min(WINDOW_TOKENS, self._page.limits.new_tokens)
+        info = next((each for each in self._page.speech_models() if each.name == model), None)
+        if info is not None and info.context_length is not None:
+            most = min(most, info.context_length - _DECODER_PROMPT)
+        return GenerationOptions.from_dict({"num_beams": num_beams, "max_new_tokens": most})
+
+    def _predict(self, model: str, num_beams: Any) -> str:
         try:
             self._page.check_model(model)
-            return window_prediction_line(
-                self._backend.predict_speech(model, _options_from(num_beams, max_new_tokens))
-            )
+            options = self._options(model, num_beams)
+            return window_prediction_line(self._backend.predict_speech(model, options))
         except BackendError as error:
             return no_prediction_line(str(error))
 
     def _run_of(
-        self,
-        model: str,
-        recording: str | None,
-        num_beams: int,
-        max_new_tokens: int,
-        language: str | None,
+        self, model: str, recording: str | None, num_beams: Any, language: str | None
     ) -> tuple[SpeechRun, ui.Updates]:
-        options = _options_from(num_beams, max_new_tokens)
+        options = self._options(model, num_beams)
         self._page.check_request(model, options=options)
         if not recording:
             raise InvalidRequest(_NOTHING_TO_HEAR)
@@ -260,7 +201,7 @@ class SpeechTab:
         return updates
 
     def _run_ended(
-        self, run: SpeechRun, ending: Ending, before: report.Transcribed | None, *options: Any
+        self, run: SpeechRun, ending: Ending, before: report.Transcribed | None, *request: Any
     ) -> ui.Updates:
         """The transcript with what it cost. After an error the last result stays."""
         done = run.transcribed()
@@ -268,7 +209,7 @@ class SpeechTab:
             **self._at_rest(done or before),
             self.shown: done or before,
             self.notice: ui.notice("" if done else labelled(ending.why_empty)),
-            self.prediction: self._predict(*options),
+            self.prediction: self._predict(*request),
         }
 
     def _at_rest(self, done: report.Transcribed | None) -> ui.Updates:
@@ -280,12 +221,3 @@ class SpeechTab:
             self.report: report.speech_report(done) if done else report.empty_speech_report(),
             self.windows: report.window_table(done.result.windows if done else []),
         }
-
-
-def _options_from(num_beams: Any, max_new_tokens: Any) -> GenerationOptions:
-    """The options from the controls' values.
-
-    Raises:
-        InvalidRequest: a value is empty or out of range.
-    """
-    return GenerationOptions.from_dict({"num_beams": num_beams, "max_new_tokens": max_new_tokens})

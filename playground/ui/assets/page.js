@@ -41,7 +41,7 @@ let modeInSight = "";
 function showPlace() {
   const mode = modeOfAddress();
   const place = PLACES[mode];
-  document.documentElement.dataset.place = place;
+  Object.assign(document.documentElement.dataset, { place, mode });
   const here = `?tab=${mode}`;
   for (const link of document.querySelectorAll("#places a")) {
     if (link.dataset.place === place) link.setAttribute("href", here); // It leads back to where one was.
@@ -73,18 +73,9 @@ function cameInSight(mode, visible) {
   else look(); // The page has come up with this mode: it need not wait for the next second.
   return updates.map((update) => ({ __type__: "update", ...update }));
 }
-// Updates of the lists of models: those of the visible mode take the model chosen elsewhere, once.
-let lastChosen = "";
-const haveTaken = new Set();
-function chosenModels(chosen, modes) {
-  if (chosen !== lastChosen) haveTaken.clear();
-  lastChosen = chosen;
-  const names = chosen ? JSON.parse(chosen) : {};
-  return Object.entries(modes).map(([list, mode]) => {
-    const takes = mode === modeInSight && list in names && !haveTaken.has(list);
-    if (takes) haveTaken.add(list);
-    return { __type__: "update", ...(takes && { value: names[list] }) };
-  });
+// What the visible mode foresees follows the panel of settings.
+function settingsChanged() {
+  if (["chat", "speech"].includes(modeInSight)) document.getElementById(`${modeInSight}_is_new`)?.click();
 }
 // Sets the fields that a server's answer suggests, unless they were changed after it was asked.
 function takeSuggested(suggestion, ...values) {
@@ -150,6 +141,12 @@ document.addEventListener("click", (event) => {
     meanings.scrollIntoView();
   }
   const panel = document.getElementById("shortcuts");
+  // On a phone the settings are a sheet over the page, closed at first; else they are beside it.
+  if (event.target.closest("#settings_switch, #settings_close")) {
+    const isShown = document.getElementById("settings").checkVisibility();
+    document.documentElement.dataset.settings = isShown ? "closed" : "open";
+    document.getElementById("settings_switch").ariaExpanded = !isShown;
+  }
   // Outside the panel is its backdrop.
   if (event.target === panel) panel.close();
   if (event.target.closest("#shortcuts_open")) panel.showModal();
@@ -190,14 +187,12 @@ function showProblem() {
   told = problem;
 }
 
-// Fixes Gradio's accessibility: code boxes that scroll get the keyboard's focus, and buttons are not
-// a list. Gradio also sets the page's language to the browser's, so that browsers would not offer to
+// Fixes Gradio's accessibility: buttons are not a list. Gradio also sets the page's language to the browser's, so that browsers would not offer to
 // translate it.
 new MutationObserver(() => {
   showProblem();
   tellPhase();
   if (document.documentElement.lang !== "en") document.documentElement.lang = "en";
-  for (const box of document.querySelectorAll('.cm-scroller[tabindex="-1"]')) box.tabIndex = 0;
   document.querySelector("#chat .examples[role=list]")?.removeAttribute("role");
 }).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["lang"] });
 

@@ -72,12 +72,21 @@ let ownPresets = []; // the page's own, which stand before the visitor's
 function presetButtons(own = ownPresets) {
   ownPresets = own;
   const names = [...own, ...presetNames()];
-  return { __type__: "update", samples: names.map((name) => [name]), sample_labels: names };
+  const buttons = names.map((name, at) => {
+    const button = made("button", { type: "button", textContent: name });
+    button.dataset.at = at;
+    return button;
+  });
+  const group = made("div", { className: "names", role: "group", ariaLabel: "Presets" },
+    made("p", { textContent: "Presets" }), made("div", {}, ...buttons));
+  return { __type__: "update", value: group.outerHTML };
 }
 const keptPreset = (name) => ({ ...JSON.parse(localStorage.getItem(PRESET + name)), name });
+let pressedName = 0; // The index of the button that was pressed last in a row of names.
 function choosePreset(values, [pressed, chosen]) {
-  const name = presetNames()[values[pressed] - ownPresets.length];
-  return values.with(chosen, name === undefined ? "" : JSON.stringify(keptPreset(name)));
+  const name = presetNames()[pressedName - ownPresets.length];
+  const preset = name === undefined ? "" : JSON.stringify(keptPreset(name));
+  return values.with(pressed, pressedName).with(chosen, preset);
 }
 const keepPreset = ({ name, ...settings }) =>
   allowed(() => (localStorage.setItem(PRESET + name, JSON.stringify(settings)), true), false);
@@ -120,6 +129,14 @@ window.addEventListener("storage", ({ key }) => {
   if (key?.startsWith(PRESET)) document.getElementById("presets_are_new")?.click();
 });
 
+// The text of a file that the visitor chooses, cut behind the bound; empty if none is chosen.
+const chosenFile = (maxBytes) =>
+  new Promise((done) => {
+    const input = made("input", { type: "file", accept: ".json" });
+    input.onchange = () => input.files[0].slice(0, maxBytes + 1).text().then(done);
+    input.oncancel = () => done("");
+    input.click();
+  });
 function saveFile(file) {
   if (!file) return;
   const { name, type, text } = file;

@@ -3,7 +3,7 @@
 import gradio as gr
 import pytest
 
-from playground.tabs.generate.examples import EXAMPLES
+from playground.settings.examples import EXAMPLES
 from playground.ui.option_controls import (
     NAMES,
     OptionControls,

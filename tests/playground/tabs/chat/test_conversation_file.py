@@ -20,7 +20,7 @@ def test_json_brings_it_back_as_another_one_and_markdown_has_what_it_cost() -> N
     text = to_json(TALK)
     assert "/home/me" not in text
     assert TALK.id not in text
-    found = from_json(text.encode())
+    found = from_json(text)
     assert found.id != TALK.id
     assert replace(found, id=TALK.id, changed_s=TALK.changed_s, model=TALK.model) == TALK
 
@@ -34,17 +34,17 @@ def test_json_brings_it_back_as_another_one_and_markdown_has_what_it_cost() -> N
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"GIF89a\xff", "not JSON"),
-        (b"[" * 100_000, "not JSON"),
-        (b"[]", "no conversation of this page"),
-        (json.dumps({"format": "xla-playground-runs"}).encode(), "no conversation of this page"),
-        (to_json(TALK).replace('"version": 1', '"version": 2').encode(), "another version"),
-        (to_json(TALK).replace('"turns"', '"turn"').encode(), "cannot be read"),
-        (to_json(replace(TALK, turns=())).encode(), "cannot be read"),
-        (b" " * (FILE.max_bytes + 1), "larger than"),
+        ("GIF89a\ufffd", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "no conversation of this page"),
+        (json.dumps({"format": "xla-playground-runs"}), "no conversation of this page"),
+        (to_json(TALK).replace('"version": 1', '"version": 2'), "another version"),
+        (to_json(TALK).replace('"turns"', '"turn"'), "cannot be read"),
+        (to_json(replace(TALK, turns=())), "cannot be read"),
+        (" " * (FILE.max_bytes + 1), "larger than"),
     ],
 )
-def test_another_file_is_refused_with_a_sentence(data: bytes, said: str) -> None:
+def test_another_file_is_refused_with_a_sentence(data: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said) as refusal:
         from_json(data)
     assert "othing was changed" in str(refusal.value)

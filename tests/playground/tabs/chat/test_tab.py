@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,9 +10,9 @@ import gradio as gr
 import pytest
 
 from playground import create_app
+from playground.settings.examples import INSTRUCT_DEFAULTS
 from playground.tabs.chat.conversation import Conversation, readable
 from playground.tabs.chat.tab import ChatTab
-from playground.tabs.generate.examples import INSTRUCT_DEFAULTS
 from playground.ui.option_controls import values_for
 from tests.playground.carrying_out import answers
 from tests.playground.fake_backend import TALKER, FakeBackend
@@ -87,18 +86,14 @@ class Chatting:
     def undo(self) -> None:
         self._show(self.tab._undo(self.opened, "", self._request))  # noqa: SLF001
 
-    def values(self, text: str, model: str, options: Sequence[Any]) -> dict[Any, Any]:
+    def values(self, text: str, model: str = TALKER.name, answer_as: str = "Text") -> Any:
         """What the fields of the request have."""
-        tab = self.tab
+        tab, settings = self.tab, self.tab.settings
         return {
-            **dict(zip(tab.controls.inputs, options, strict=True)),
+            **dict(zip(settings.controls.inputs, OPTIONS, strict=True)),
             **{tab.text: text, tab.conversations.opened: self.opened, tab._salt: SALT},  # noqa: SLF001
-            **{
-                tab.model: model,
-                tab.system: "",
-                tab.without_reuse: False,
-                tab.controls.hold: False,
-            },
+            **{settings.model: model, settings.system: "", settings.answer_as: answer_as},
+            **{tab.without_reuse: False, settings.controls.hold: False},
         }
 
     def reads(self, part: str) -> Any:
@@ -114,8 +109,8 @@ class Chatting:
         event: Any = None,
     ) -> None:
         before = [event] if event else []
-        values = self.values(text, TALKER.name, OPTIONS)
-        values |= {self.tab.system: system, self.tab.without_reuse: without_reuse}
+        values = self.values(text)
+        values |= {self.tab.settings.system: system, self.tab.without_reuse: without_reuse}
         begun = getattr(self.tab, begin)
         self._show(begun(*before, self._request, values))
         runs = self.tab._runs  # noqa: SLF001
@@ -233,42 +228,29 @@ def test_an_edited_question_goes_on_elsewhere_where_turns_followed_it(chat: Chat
     assert chat.conversation.name == "Won?"
 
 
-def test_models_that_cannot_chat_are_named(engine: Engine) -> None:
-    blocks = create_app(FakeBackend()).blocks.values()
-    texts = [str(block.value) for block in blocks if isinstance(block, gr.HTML)]
-    assert any("no model with a chat template" in text for text in texts)
-
-    engine.known += [dataclasses.replace(TALKER, name="/a/base", is_instruct=False)]
-    texts = [str(b.value) for b in create_app(engine).blocks.values() if isinstance(b, gr.HTML)]
-    [said] = [text for text in texts if "without a chat template (" in text]
-    assert "(base) only continue texts" in said
-
-
-def test_a_model_s_own_sampling_is_chosen_with_it(chat: Chatting, engine: Engine) -> None:
-    other = dataclasses.replace(TALKER, name="other", sampling={"temperature": 0.6, "top_p": 0.9})
-    engine.known.append(other)
-    tab = chat.tab
-    recommended = INSTRUCT_DEFAULTS.replace(**other.sampling)
-    untouched, own = (values_for(each) for each in (INSTRUCT_DEFAULTS, recommended))
-    changed = values_for(INSTRUCT_DEFAULTS.replace(temperature=0.7))
-
-    def options(before: str, model: str, values: list[Any]) -> list[Any]:
-        fields = chat.values("", model, values) | {tab.followed: before}
-        updates = tab._follow(fields)  # noqa: SLF001
-        assert updates[tab.followed] == model
-        suggestion = json.loads(updates.get(tab.suggestion, '{"changes": []}'))
-        told = [change for change in suggestion["changes"] if change]
-        assert [old for old, _ in told] == (values if told else [])
-        return [new for _, new in told]
-
-    assert options("talker", "other", untouched) == own
-    assert options("other", "talker", own) == untouched
-    assert options("talker", "other", changed) == []
-    assert options("other", "other", untouched) == [], "the visitor has come back to them"
+@pytest.mark.parametrize(
+    ("model", "answer_as", "sentence"),
+    [
+        ("base", "Text", "base has no chat template: it only continues texts. Choose one with a"),
+        (TALKER.name, "Choice", "A chat writes texts or JSON"),
+    ],
+)
+def test_what_cannot_chat_is_refused_by_name(
+    chat: Chatting, engine: Engine, model: str, answer_as: str, sentence: str
+) -> None:
+    engine.known.append(dataclasses.replace(TALKER, name="base", is_instruct=False))
+    values = chat.values("Hello", model, answer_as)
+    assert sentence in chat.tab._predict(values)  # noqa: SLF001
+    assert sentence in chat.tab._send(chat._request, values)[chat.tab.notice]  # noqa: SLF001
+    assert engine.asked == []
 
 
 def test_opening_the_tab_has_the_first_function_made(chat: Chatting, engine: Engine) -> None:
     engine.known = [dataclasses.replace(TALKER, loaded=True)]
-    chat.tab.prepare()
+    assert chat.tab.prepare("talker") == gr.skip()
     first = engine.predict("talker", (Message("user", "Hello"),), INSTRUCT_DEFAULTS)
     assert engine.in_background == [("talker", first.key)]
+    engine.known.insert(0, dataclasses.replace(TALKER, name="base", is_instruct=False))
+    assert chat.tab.prepare("base") == "talker", "a base model cannot chat"
+    engine.known.pop()
+    assert chat.tab.prepare("base") == gr.skip()

@@ -152,7 +152,7 @@ def test_only_what_differs_from_the_defaults_is_named() -> None:
     assert '    extra_body={"early_stopping": "never", "exact_key": True},\n' in openai_code(
         changed
     )
-    for _, write in (FORMS[name] for name in FORMS if name != "Transformers"):
+    for write in (FORMS[name] for name in FORMS if name != "Transformers"):
         assert "exact_key" in write(changed)
         assert "exact_key" not in write(plain)
     assert '    mode="padded",\n' in library_code(plain)

@@ -105,7 +105,7 @@ def test_what_was_added_is_offered_on_the_other_tabs(visitor: Visitor, engine: F
     says(visitor, "is in the lists of models")
     visitor.press("offered_is_new")
     assert FOUND.name in visitor.reads("models_sheet")
-    for name in ("model", "batch_model", "compare_model"):
+    for name in ("model", "compare_model"):
         assert (f"{FOUND.name} (Hub)", FOUND.name) in visitor.shown(name, "choices")[-1]
     assert visitor.shown("speech_model", "choices")[-1] == [
         ("openai/whisper-tiny (Hub)", "openai/whisper-tiny")

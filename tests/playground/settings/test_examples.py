@@ -6,7 +6,7 @@ import pytest
 
 from demo_models.recipes.stories import write_story
 from playground.context.limits import Limits
-from playground.tabs.generate.examples import (
+from playground.settings.examples import (
     ALL_EXAMPLES,
     ENGLISH_EXAMPLES,
     EXAMPLES,

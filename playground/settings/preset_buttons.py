@@ -12,8 +12,8 @@ import gradio as gr
 from playground.context.json_file import JsonFile
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
-from playground.tabs.generate.linked_request import LinkedRequest
-from playground.tabs.generate.presets import FIRST_CALL, PRESETS, first_call
+from playground.settings.linked_request import LinkedRequest
+from playground.settings.presets import FIRST_CALL, PRESETS, first_call
 from playground.ui import components as ui
 from playground.ui.markup import clean, quoted
 from playground.ui.quantities import count
@@ -40,7 +40,7 @@ class PresetButtons:
                 self._save = ui.small_button("Save", "preset_save")
                 self._delete = ui.small_button("Delete", "preset_delete")
                 self._export = ui.small_button("Export JSON", "presets_export")
-                self._upload = ui.import_button("presets_import", min_width=90)
+                self._import_button = ui.small_button("Import JSON", "presets_import")
         self.notice = ui.html("", "preset_notice")
         self._chosen = gr.Textbox(visible=False)
         self._arrived = gr.Button(visible="hidden", elem_id="presets_are_new")
@@ -78,8 +78,13 @@ class PresetButtons:
         self._delete.click(None, self._name, ends, js="deletePreset", **ui.QUIET)
         header = FILE.written({"presets": []})
         self._export.click(None, None, self.notice, js=f"() => exportPresets({header})", **ui.QUIET)
-        self._upload.upload(
-            self._import, self._upload, [self.notice, self._chosen], **ui.QUIET
+        ui.import_file(
+            self._import_button,
+            self._chosen,
+            self._import,
+            [],
+            [self.notice, self._chosen],
+            FILE.max_bytes,
         ).then(None, [self.notice, self._chosen], ends, js="keepPresets", **ui.QUIET)
 
     def _set(self, values: dict[Any, Any]) -> ui.Updates:
@@ -96,7 +101,7 @@ class PresetButtons:
         if name == FIRST_CALL:
             prompt = self._request.prompt(values)
             options = first_call(self._page.backend, values[settings["model"]], prompt, options)
-        return {**chosen, **self._request.of_options(self._page.limits.within(options))}
+        return {**chosen, **self._page.settings.of_options(self._page.limits.within(options))}
 
     def _set_stored(self, preset: dict[str, Any]) -> ui.Updates:
         name = preset.pop("name")
@@ -107,23 +112,25 @@ class PresetButtons:
             **self._link.whole(draft),
         }
 
-    def _import(self, path: str) -> tuple[str, str]:
+    def _import(self, text: str) -> tuple[Any, str]:
         """Checks a file of presets; the browser then keeps them."""
+        if not text:
+            return gr.skip(), "[]"
         try:
-            presets, problems = self.read(FILE.uploaded(path))
+            presets, problems = self.read(text)
         except BackendError as error:
             return ui.notice(str(error)), "[]"
         sentences = [f"{count(len(presets), 'preset')} imported.", *problems]
         kind = "problem" if problems else "calm"
         return ui.notice(" ".join(sentences), kind), json.dumps(presets)
 
-    def read(self, data: bytes) -> tuple[list[dict[str, Any]], list[str]]:
+    def read(self, text: str) -> tuple[list[dict[str, Any]], list[str]]:
         """The presets of a file, and a sentence about each that has a mistake and is left out.
 
         Raises:
             InvalidRequest: it is another kind of file.
         """
-        entries = FILE.read(data).get("presets")
+        entries = FILE.read(text).get("presets")
         if not isinstance(entries, list) or not entries:
             raise InvalidRequest("The file has no presets. Nothing was changed.")
         presets: list[dict[str, Any]] = []

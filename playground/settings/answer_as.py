@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from playground.context.draft import ANSWERS, CHOICE, JSON, TEXT, YES_NO
-from playground.ui.components import QUIET, name_buttons
+from playground.ui.components import PRESSED, QUIET, name_buttons
 from playground.ui.option_controls import OptionControls
 from xla_backend import InvalidRequest
 from xla_backend.interface.decisions import Question
@@ -61,34 +61,25 @@ _SHOW = """(kind, schema) => {
   const {json, choice, yes, first} = %s;
   const update = (of, more = {}) => ({__type__: "update", visible: kind === of, ...more});
   const value = kind === json ? schema || first : "";
-  return [update(json, {value}), update(json), update(choice), update(yes)].slice(0, PARTS);
+  return [update(json, {value}), update(json), update(choice), update(yes)];
 }"""
 
 
 class AnswerAs:
     """Builds the fields where it is created; that of the schema is an option's, see `connect`."""
 
-    def __init__(self, prefix: str = "", is_written: bool = False) -> None:
-        """Builds them.
-
-        Args:
-            prefix: what the elements' ids begin with.
-            is_written: whether an answer is always a text or JSON.
-        """
+    def __init__(self) -> None:
+        """Builds them."""
         self.kind = gr.Radio(
-            [TEXT, JSON] if is_written else list(ANSWERS),
+            list(ANSWERS),
             value=TEXT,
             label="Answer as",
-            info="JSON follows a schema."
-            + " Choice and Yes or no tell how likely each answer is, and write nothing."
-            * (not is_written),
-            elem_id=f"{prefix}answer_as",
+            info="JSON follows a schema. Choice and Yes or no tell how likely each answer is, and "
+            "write nothing.",
+            elem_id="answer_as",
         )
-        self._schemas = name_buttons([*SCHEMAS], "Schemas", f"{prefix}answer_schemas")
+        self._schemas = name_buttons([*SCHEMAS], "Schemas", "answer_schemas")
         self._schemas.visible = False
-        self._fields: list[gr.Textbox] = []
-        if is_written:
-            return
         self.choices = gr.Textbox(
             "positive\nneutral\nnegative",
             label="Choices",
@@ -106,18 +97,16 @@ class AnswerAs:
             visible=False,
             elem_id="answer_questions",
         )
-        self._fields = [self.choices, self.questions]
 
     def connect(self, controls: OptionControls) -> None:
         """Shows the fields of the chosen kind. A form that a link or an earlier run has is JSON."""
         self._schema = controls.grammar
         self._schema.visible = False
-        parts = [self._schema, self._schemas, *self._fields]
+        parts = [self._schema, self._schemas, self.choices, self.questions]
         texts = [json.dumps(schema, indent=2) for schema in SCHEMAS.values()]
         show = _SHOW % json.dumps(
             {"json": JSON, "choice": CHOICE, "yes": YES_NO, "first": texts[0]}
         )
-        show = show.replace("PARTS", str(len(parts)))
         self.kind.change(None, [self.kind, self._schema], parts, js=show, **QUIET)
         self._schema.change(
             None,
@@ -126,7 +115,9 @@ class AnswerAs:
             js=f"(kind, schema) => (schema?.trim() ? '{JSON}' : kind)",
             **QUIET,
         )
-        self._schemas.click(lambda place: texts[place], self._schemas, self._schema, **QUIET)
+        self._schemas.click(
+            lambda place: texts[place], self._schemas, self._schema, js=PRESSED, **QUIET
+        )
 
     def questions_of(self, values: Mapping[Any, Any]) -> tuple[Question, ...]:
         """The questions that are asked about the prompt; none where it is to be answered.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from playground.tabs.generate.columns import Columns, columns_in, runs_of
+from playground.settings.columns import Columns, columns_in, runs_of
 from playground.tabs.generate.columns_report import bar
 from tests.playground.reader import is_text, words
 from tests.playground.samples import INJECTIONS

@@ -13,8 +13,8 @@ import gradio as gr
 from playground.context.draft import CHAT, Draft, by_column, read
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
-from playground.tabs.generate.columns import OWN, SHARED, Columns, columns_in
-from playground.tabs.generate.examples import examples_for
+from playground.settings.columns import OWN, SHARED, Columns, columns_in
+from playground.settings.examples import examples_for
 from playground.ui.components import PRESS, QUIET, Updates, html, notice
 from playground.ui.wording import Wording, wording_of
 from xla_backend import Prompt
@@ -93,7 +93,9 @@ class LinkedRequest:
 
     def _restore(self, before: str, is_reload: bool, cut: str, request: gr.Request) -> Updates:
         query = {name: str(text) for name, text in dict(request.query_params).items()}
-        first, *others = by_column({} if query.get("tab") == CHAT else query)
+        if query.get("tab") == CHAT:  # the prompt is its message
+            query = {name: text for name, text in query.items() if name not in ("prompt", "run")}
+        first, *others = by_column(query)
         link, drafts = self.read(first), map(self.read, others)
         link = replace(link, problems=sum((each.problems for each in drafts), link.problems))
         written, columns = self._written(before)

@@ -3,8 +3,8 @@
 import pytest
 
 from playground import create_app
-from playground.tabs.generate.preset_buttons import FILE, PresetButtons
-from playground.tabs.generate.presets import FIRST_CALL, PRESETS, first_call
+from playground.settings.preset_buttons import FILE, PresetButtons
+from playground.settings.presets import FIRST_CALL, PRESETS, first_call
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import CacheKey, GenerationOptions, InvalidRequest
 
@@ -62,8 +62,8 @@ def buttons() -> PresetButtons:
     return next(owner for owner in owners if isinstance(owner, PresetButtons))
 
 
-def the_file(*presets: object) -> bytes:
-    return FILE.written({"presets": presets}).encode()
+def the_file(*presets: object) -> str:
+    return FILE.written({"presets": presets})
 
 
 def test_a_file_of_presets_brings_those_without_a_mistake(buttons: PresetButtons) -> None:
@@ -86,13 +86,13 @@ def test_a_file_of_presets_brings_those_without_a_mistake(buttons: PresetButtons
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"GIF89a", "not JSON"),
-        (b'{"format": "xla-playground-runs"}', "holds no presets"),
+        ("GIF89a", "not JSON"),
+        ('{"format": "xla-playground-runs"}', "holds no presets"),
         (the_file(), "has no presets"),
-        (b'{"format": "xla-playground-presets", "version": 1, "presets": {}}', "has no presets"),
-        (b"[" * 2**20 + b"]", "larger than 1 MB"),
+        ('{"format": "xla-playground-presets", "version": 1, "presets": {}}', "has no presets"),
+        ("[" * 2**20 + "]", "larger than 1 MB"),
     ],
 )
-def test_another_file_is_told_what_is_wrong(buttons: PresetButtons, data: bytes, said: str) -> None:
+def test_another_file_is_told_what_is_wrong(buttons: PresetButtons, data: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         buttons.read(data)
