@@ -73,7 +73,6 @@ def timeline(runs: Sequence[Record]) -> h.Node:
         f"{len(series)} runs, from {quantities.seconds(min(dot.value for dot in series))} to "
         f"{quantities.seconds(max(dot.value for dot in series))}; the table below has all values",
         lambda value: f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms",
-        is_logarithmic=True,
     )
 
 

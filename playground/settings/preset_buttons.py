@@ -43,7 +43,16 @@ class PresetButtons:
                 self._import_button = ui.small_button("Import JSON", "presets_import")
         self.notice = ui.html("", "preset_notice")
         self._chosen = gr.Textbox(visible=False)
-        self._arrived = gr.Button(visible="hidden", elem_id="presets_are_new")
+        arrived = gr.Button(visible="hidden", elem_id="presets_are_new")
+        own = json.dumps([*PRESETS])
+        gr.on(
+            [page.load, arrived.click],
+            None,
+            None,
+            self._buttons,
+            js=f"() => presetButtons({own})",
+            **ui.QUIET,
+        )
 
     def connect(self, request: RequestFields) -> None:
         """Has each button do what it says."""
@@ -58,15 +67,6 @@ class PresetButtons:
             **ui.QUIET,
         )
         ends = [self.notice, self._buttons]
-        own = json.dumps([*PRESETS])
-        gr.on(
-            [self._page.load, self._arrived.click],
-            None,
-            None,
-            self._buttons,
-            js=f"() => presetButtons({own})",
-            **ui.QUIET,
-        )
         settings = [*request.settings.values()]
         self._save.click(
             None,

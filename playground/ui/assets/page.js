@@ -167,6 +167,7 @@ const keptNotice = (shown) => (wasPressed ? shown : "");
 document.addEventListener("click", (event) => {
   const button = event.target.closest(Object.keys(RESULTS).map((id) => "#" + id).join());
   if (!button) return;
+  document.documentElement.dataset.pressed = "";
   const [notice, result] = RESULTS[button.id];
   setTimeout(() => {
     if (document.querySelector(`${notice} .problem`)) return;
