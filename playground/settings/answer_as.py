@@ -10,7 +10,8 @@ from typing import Any
 import gradio as gr
 
 from playground.context.draft import ANSWERS, CHOICE, JSON, TEXT, YES_NO
-from playground.ui.components import PRESSED, QUIET, name_buttons
+from playground.settings.example_schema import schema_of_example
+from playground.ui.components import PRESSED, QUIET, html, name_buttons, notice, small_button
 from playground.ui.option_controls import OptionControls
 from xla_backend import InvalidRequest
 from xla_backend.interface.decisions import Question
@@ -61,7 +62,7 @@ _SHOW = """(kind, schema) => {
   const {json, choice, yes, first} = %s;
   const update = (of, more = {}) => ({__type__: "update", visible: kind === of, ...more});
   const value = kind === json ? schema || first : "";
-  return [update(json, {value}), update(json), update(choice), update(yes)];
+  return [update(json, {value}), update(json), update(choice), update(yes), update(json)];
 }"""
 
 
@@ -80,6 +81,10 @@ class AnswerAs:
         )
         self._schemas = name_buttons([*SCHEMAS], "Schemas", "answer_schemas")
         self._schemas.visible = False
+        # Visible with the field that it fills.
+        self._from_example = small_button("Schema from the example in the field", "from_example")
+        self._from_example.visible = False
+        self._notice = html("", "example_notice")
         self.choices = gr.Textbox(
             "positive\nneutral\nnegative",
             label="Choices",
@@ -102,7 +107,7 @@ class AnswerAs:
         """Shows the fields of the chosen kind. A form that a link or an earlier run has is JSON."""
         self._schema = controls.grammar
         self._schema.visible = False
-        parts = [self._schema, self._schemas, self.choices, self.questions]
+        parts = [self._schema, self._schemas, self.choices, self.questions, self._from_example]
         texts = [json.dumps(schema, indent=2) for schema in SCHEMAS.values()]
         show = _SHOW % json.dumps(
             {"json": JSON, "choice": CHOICE, "yes": YES_NO, "first": texts[0]}
@@ -118,6 +123,8 @@ class AnswerAs:
         self._schemas.click(
             lambda place: texts[place], self._schemas, self._schema, js=PRESSED, **QUIET
         )
+
+        self._from_example.click(_of_example, self._schema, [self._schema, self._notice], **QUIET)
 
     def questions_of(self, values: Mapping[Any, Any]) -> tuple[Question, ...]:
         """The questions that are asked about the prompt; none where it is to be answered.
@@ -135,6 +142,13 @@ class AnswerAs:
             questions_of = {line: {"type": "yes_no", "instructions": line} for line in lines}
             return Question.all_of(questions_of or {YES_NO: {"type": "yes_no"}})
         return ()
+
+
+def _of_example(text: str | None) -> tuple[Any, str]:
+    try:
+        return schema_of_example(text or ""), ""
+    except InvalidRequest as error:
+        return gr.skip(), notice(str(error))
 
 
 def _lines(text: str | None) -> list[str]:
