@@ -86,9 +86,7 @@ class HistoryPanel:
         self.table.retry(
             self._rerun, runs, [self.notice, self._press, *request.outputs], **ui.QUIET
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
-        ui.import_file(
-            self.upload, self._made, self._import, [runs], changed, records_file.FILE.max_bytes
-        )
+        ui.import_file(self.upload, self._made, self._import, [runs], changed)
         for button, export, name, kind in (
             (self.csv, _csv, "xla-playground-runs.csv", "text/csv;charset=utf-8"),
             (self.json, _json, "xla-playground-runs.json", "application/json"),

@@ -84,7 +84,6 @@ class PresetButtons:
             self._import,
             [],
             [self.notice, self._chosen],
-            FILE.max_bytes,
         ).then(None, [self.notice, self._chosen], ends, js="keepPresets", **ui.QUIET)
 
     def _set(self, values: dict[Any, Any]) -> ui.Updates:

@@ -156,16 +156,15 @@ def import_file(
     take: Callable[..., Any],
     inputs: Sequence[gr.blocks.Block],
     outputs: Sequence[gr.blocks.Block],
-    max_bytes: int,
 ) -> Any:
     """Makes a button read a file of text that the visitor chooses; returns the event.
 
     Args:
         brought: a hidden component, which is `take`'s first input: the text, one byte more than
-            the bound if the file is larger, or empty if none was chosen.
+            2 MB if the file is larger, or empty if none was chosen.
         inputs: `take`'s other inputs.
     """
-    js = f"async (_, ...others) => [await chosenFile({max_bytes}), ...others]"
+    js = "async (_, ...others) => [await chosenFile, ...others]"
     return button.click(take, [brought, *inputs], outputs, js=js, **QUIET)
 
 

@@ -86,7 +86,6 @@ class StoredConversations:
             self._import,
             [],
             changed,
-            conversation_file.FILE.max_bytes,
         )
         renamed = gr.on(
             [self.name.submit, self.name.blur],

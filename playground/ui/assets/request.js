@@ -129,14 +129,19 @@ window.addEventListener("storage", ({ key }) => {
   if (key?.startsWith(PRESET)) document.getElementById("presets_are_new")?.click();
 });
 
-// The text of a file that the visitor chooses, cut behind the bound; empty if none is chosen.
-const chosenFile = (maxBytes) =>
-  new Promise((done) => {
-    const input = made("input", { type: "file", accept: ".json" });
-    input.onchange = () => input.files[0].slice(0, maxBytes + 1).text().then(done);
+// The text of a file that the visitor chooses, cut behind 2 MB; empty if none is chosen. A browser opens
+// its dialog only while it handles the click.
+const MOST_BYTES = 2 * 2 ** 20;
+let chosenFile = Promise.resolve("");
+document.addEventListener("click", ({ target }) => {
+  if (!target.closest?.("#import_json, #chat_import, #presets_import")) return;
+  const input = made("input", { type: "file", accept: ".json" });
+  chosenFile = new Promise((done) => {
+    input.onchange = () => input.files[0].slice(0, MOST_BYTES + 1).text().then(done);
     input.oncancel = () => done("");
-    input.click();
   });
+  input.click();
+}, true);
 function saveFile(file) {
   if (!file) return;
   const { name, type, text } = file;
