@@ -124,8 +124,8 @@ def test_settings_are_the_same_in_all_modes_of_texts(window: Visit) -> None:
     window.at("#settings_switch").click()
     window.open_mode("Speech")
     expect(window.at("#system")).to_be_hidden()
-    window.set_number("num_beams", 3)
-    window.says("#speech_prediction", "3 beams")
+    expect(window.at("#num_beams")).to_be_visible()
+    window.says("#speech_prediction", "A window is")
 
 
 def test_a_run_goes_on_while_another_mode_is_open(window: Visit, engine: FakeBackend) -> None:
