@@ -67,8 +67,6 @@ OF_TRANSFORMERS = (Baseline.EAGER, Baseline.GUIDE)
 
 @dataclass(frozen=True)
 class BaselineJob:
-    """The job of a baseline's process."""
-
     baseline: Baseline
     model: str
     prompt: str
@@ -80,8 +78,6 @@ class BaselineJob:
 
 @dataclass(frozen=True)
 class BaselineProgress:
-    """The progress of a baseline."""
-
     baseline: Baseline
     stage: Stage  # what it does; the last stage is the repeated calls
     baseline_s: float  # seconds since its start
@@ -110,7 +106,6 @@ class BaselineResult:
     cached_s: tuple[float, ...] = ()  # each repeated call so far
 
     def with_call(self, seconds: float) -> BaselineResult:
-        """The result with another repeated call."""
         result = replace(self, cached_s=(*self.cached_s, seconds))
         if self.baseline is not Baseline.GUIDE:
             return result
@@ -234,7 +229,6 @@ class BaselineComparison:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was stopped."""
         return self._stopped
 
     @property
@@ -244,7 +238,6 @@ class BaselineComparison:
         return len(texts) == 1 if len(self.results) > 1 else None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values of the baselines that have ended."""
         return {
             "model": self.model,
             "options": self.options.to_dict(),

@@ -44,8 +44,6 @@ class BaselineMissing(BackendError):
 
 @dataclass(frozen=True)
 class InstallProgress:
-    """The progress of an installation."""
-
     step: str  # what pip does, in a word or two: "downloading transformers"
     installed_bytes: int  # size of the folder so far
     elapsed_s: float  # seconds since the start

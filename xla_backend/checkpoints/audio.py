@@ -253,7 +253,6 @@ def _checked_rate(rate: Any) -> int:
 
 
 def _mono(samples: object, rate: int, max_seconds: float) -> np.ndarray:
-    """Samples of any supported dtype and shape as (n,) float32 in -1..1."""
     try:
         array = np.asarray(samples)
     except ValueError as error:  # a ragged list

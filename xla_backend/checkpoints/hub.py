@@ -81,7 +81,6 @@ class Repository:
 
     @property
     def download_bytes(self) -> int:
-        """The sizes of all files."""
         return sum(file.size or 0 for file in self.files)
 
 
@@ -321,7 +320,6 @@ def _fetch(repository: Repository, on_progress: Callable[[Download], None] | Non
 
 
 def _bytes_of(folder: Path, content: str | None) -> int:
-    """Bytes of a file that are in the Hub's cache."""
     found = [(0, 0)]
     # Incomplete files first: a file may be finished and renamed between the two look-ups.
     for path in (*folder.glob(f"{content}.*.incomplete"), folder / f"{content}"):

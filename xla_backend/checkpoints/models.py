@@ -293,7 +293,6 @@ class Registry:
             check_files(folder)
 
     def _find(self, name: str) -> tuple[ModelInfo, Path | None]:
-        """A model and its folder or GGUF file, None for one of the Hub; see `check`."""
         bundled = self._bundled()
         if not isinstance(name, str):
             raise ModelUnavailable(self._unknown(name, list(bundled)))
@@ -515,7 +514,6 @@ def _known_sampling(name: str, place: Path) -> dict[str, float]:
 
 
 def _stored_bytes(folder: Path) -> int | None:
-    """Size of the weights on disk; None if some are missing."""
     try:
         return sum(path.stat().st_size for path in weight_files(folder))
     except (ModelUnavailable, OSError):
@@ -561,7 +559,6 @@ def _cached(name: str) -> Path | None:
 
 
 def _as_on_disk(info: ModelInfo) -> ModelInfo:
-    """The entry of a Hub model, with the fields from its files if they are in the local cache."""
     place = _cached(REPOSITORIES.get(info.name, info.name))
     values = read_config_values(place) if place is not None else {}
     if place is None or find(values.get("model_type")) is None:

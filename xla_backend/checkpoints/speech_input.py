@@ -83,7 +83,6 @@ class DecoderPrompt:
         return cls(tuple(tokens), languages, tokens[-1] + 1 if is_timed else None)
 
     def for_language(self, code: str) -> tuple[int, ...]:
-        """The tokens for this language."""
         start, _, *rest = self.tokens
         return (start, self.languages[code], *rest)
 
@@ -116,8 +115,6 @@ class Guards:
 
     @classmethod
     def read(cls, generation_config: GenerationConfig) -> Guards:
-        """The thresholds of a checkpoint's generation config."""
-
         def threshold(name: str, default: float) -> float:
             value = getattr(generation_config, f"{name}_threshold", None)
             return default if value is None else float(value)
@@ -131,7 +128,6 @@ class Guards:
         )
 
     def repeats(self, text: str) -> bool:
-        """Whether a text repeats itself."""
         data = text.encode()
         return len(data) > self.compression * len(zlib.compress(data))
 
@@ -218,7 +214,6 @@ class SpeechInput:
         return np.ascontiguousarray(batch["input_features"][0].T, dtype=np.float32)
 
     def frames_of(self, samples: np.ndarray) -> int:
-        """Number of frames that the samples fill."""
         return min(self.frames, -(-len(samples) // self._extractor.hop_length))
 
     def language_code(self, language: str | None) -> str | None:
@@ -283,7 +278,6 @@ def fitting_options(
 
 
 def works_on_text(model: str) -> InvalidRequest:
-    """The error for a recording that is sent to a text model."""
     return InvalidRequest(
         f"{model} works on text: choose a speech model to transcribe a recording."
     )

@@ -165,7 +165,6 @@ class Tokenizer:
         return self._chat is not None
 
     def to_json(self) -> str:
-        """The contents of its tokenizer.json."""
         return self._rust.to_str()
 
     @property
@@ -415,12 +414,10 @@ class Tokenizer:
         return first is not None and not self.decode([first]).startswith(" ")
 
     def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
-        """The special tokens whose names are among these texts."""
         ids = (self._rust.token_to_id(text) for text in texts)
         return frozenset(id for id in ids if id in self._skipped)
 
     def piece(self, id: int) -> str:
-        """The token's form in the vocabulary."""
         piece = self._rust.id_to_token(id)
         assert piece is not None, "not an id of the vocabulary"
         return piece

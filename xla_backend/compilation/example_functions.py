@@ -136,8 +136,6 @@ class ExampleFunctions:
 
 @dataclass
 class _Example:
-    """One function in its three ways."""
-
     model: tf.keras.Model
     graph: tf.types.experimental.PolymorphicFunction
     xla: CompiledFunction

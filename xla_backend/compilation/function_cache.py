@@ -102,7 +102,6 @@ class FunctionCache(Generic[Function]):
             return None if slot is None else slot.built.function
 
     def record(self, slot: Slot[Function], run_s: float) -> None:
-        """Adds the run time of a finished call to its entry."""
         with self._lock:
             if slot.first_run_s is None:
                 slot.first_run_s = run_s

@@ -107,7 +107,6 @@ def with_code_of(function: bytes, hlo_stub: bytes) -> bytes:
 
 
 def _marked(results: Sequence[tf.Tensor]) -> int:
-    """Index of the result that holds the mark."""
     for i, x in enumerate(results):
         if x.dtype != tf.bool and x.shape.num_elements() > 0:
             return i

@@ -150,7 +150,6 @@ class Store:
         return True
 
     def weights(self, name: str) -> Path:
-        """Where a model's weights are, if they are saved."""
         return self.folder / f"{name}.weights"
 
     def save_weights(self, name: str, size: int, write: Callable[[IO[bytes]], object]) -> None:

@@ -105,7 +105,6 @@ class TracedFunction:
 
     @property
     def is_traced(self) -> bool:
-        """Whether the function can be called."""
         return self._run is not None
 
     @property

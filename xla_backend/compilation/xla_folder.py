@@ -75,7 +75,6 @@ def provide(name: str, content: bytes) -> None:
 
 
 def withdraw(name: str) -> None:
-    """Removes a provided file."""
     assert _folder is not None
     (_folder / Path(name).name).unlink(missing_ok=True)
 

@@ -109,7 +109,6 @@ class _Reader:
         self._parts.reverse()
 
     def rules(self) -> dict[str, _Node]:
-        """Each rule by its name."""
         rules = {}
         while self._parts:
             if (name := self._parts.pop()["rule"]) is None:
@@ -189,7 +188,6 @@ class _Writer:
         self._characters = 0
 
     def rule(self, name: str) -> str:
-        """A rule's expression."""
         if name in self._written:
             return self._written[name]
         if name not in self.rules:

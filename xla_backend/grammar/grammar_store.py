@@ -23,11 +23,9 @@ class GrammarStore:
     """Automata by grammar and vocabulary; a damaged one is made again."""
 
     def __init__(self, store: Store) -> None:
-        """Uses a folder in that of `store`."""
         self._entries = Store(store.root / "grammars", SIZE_BOUND)
 
     def load(self, grammar: Grammar, vocabulary: TokenBytes) -> Automaton | None:
-        """The automaton, if it was saved."""
         if (entry := self._entries.load(_name(grammar, vocabulary))) is None:
             return None
         described, blobs = entry
@@ -38,7 +36,6 @@ class GrammarStore:
         return Automaton(**tables, lengths=vocabulary.lengths)
 
     def save(self, grammar: Grammar, vocabulary: TokenBytes, made: Automaton) -> None:
-        """Saves an automaton."""
         tables = [getattr(made, name) for name in _TABLES]
         described = {"tables": [(table.dtype.str, table.shape) for table in tables]}
         blobs = [zlib.compress(table.tobytes(), 1) for table in tables]

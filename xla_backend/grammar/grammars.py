@@ -273,7 +273,6 @@ class Grammars:
         return self.in_front.submit(self._make, grammar)
 
     def known(self) -> list[Grammar]:
-        """Those in memory."""
         return list(self._made)
 
     def wait(self) -> None:

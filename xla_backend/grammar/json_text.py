@@ -93,7 +93,6 @@ FORMATS = {
 
 
 def literal(text: str) -> str:
-    """Exactly this text."""
     return "".join(f"\\x{{{ord(character):x}}}" for character in text)
 
 
@@ -183,7 +182,6 @@ def value(of: Any, depth: int = 0) -> str:
 
 
 def pair(name: str, of: str) -> str:
-    """A member of an object."""
     return f"{name}{SPACE}:{SPACE}{of}"
 
 

@@ -158,8 +158,6 @@ _SAME = {
 
 
 class Pattern:
-    """A pattern that was parsed."""
-
     def __init__(self, text: str, *, is_plain: bool = False) -> None:
         """Parses it; `is_plain` is one whose characters are never written as escapes.
 

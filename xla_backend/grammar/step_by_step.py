@@ -102,14 +102,12 @@ class StepByStep:
     def of(
         cls, rules: str, vocabulary: TokenBytes, unique: UniqueItems | None = None
     ) -> StepByStep:
-        """From rules in the library's notation."""
         matcher = LLMatcher(
             _tokenizer(vocabulary), _ANY_TOKENS + rules, limits=_LIMITS, log_level=0
         )
         return cls(matcher, vocabulary, unique)
 
     def for_row(self) -> StepByStep:
-        """One for a further text."""
         unique = self._unique and self._unique.for_row()
         return StepByStep(self._matcher.deep_copy(), self._vocabulary, unique)
 

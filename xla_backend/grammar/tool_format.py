@@ -67,7 +67,6 @@ class ToolFormat(NamedTuple):
         return self.marker == "<|channel|>"
 
     def write(self, call: ToolCall) -> str:
-        """The call as the model writes it."""
         return f"{self.opening}{call.name}{self.middle}{call.arguments}{self.closing}"
 
 

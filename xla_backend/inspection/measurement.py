@@ -44,8 +44,6 @@ class MachineLimits:
 
 @dataclass(frozen=True)
 class WayOfALayer:
-    """One layer, called in one way."""
-
     operations: int  # number of TensorFlow operations
     kernels: int  # that run
     bytes: int  # read and written by them
@@ -112,6 +110,5 @@ class Measurement:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Measurement:
-        """The inverse of `to_json`."""
         ways = {name: WayOfALayer(**way) for name, way in values["ways"].items()}
         return cls(**{**values, "limits": MachineLimits(**values["limits"]), "ways": ways})

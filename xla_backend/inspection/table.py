@@ -17,7 +17,6 @@ LARGEST = 8
 
 
 def lines(seen: Inspection, measured: Measurement | None, passes: Sequence[Pass] = ()) -> list[str]:
-    """The table, line by line."""
     rows = [f"{seen.model} · {seen.key} · inspected in {seen.took_s:.2f} s"]
     for name, inside in (("Prefill, one call", seen.prefill), ("Decode, one token", seen.decode)):
         rows += ["", name, *_counts(inside), *_parts(inside), *_kernels(inside.kernels)]

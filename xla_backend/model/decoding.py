@@ -100,7 +100,6 @@ class Decoder:
         return only_if(run, self.model.prefill, *inputs)
 
     def initial_state(self, num_beams: int, max_new_tokens: int) -> State:
-        """The state before the first token."""
         vocabulary_size = self.model.vocabulary_size
         num_fields = output.num_fields(vocabulary_size)
         each = [1] if num_beams == 1 else [1, num_beams]

@@ -67,7 +67,6 @@ class PoolFunctions:
 
     @property
     def rows(self) -> int:
-        """How many `decode` takes."""
         return self.state.done.shape[0]
 
 
@@ -131,7 +130,6 @@ class FunctionBuilder:
 
     @property
     def blocks_of_row(self) -> int:
-        """The most blocks of KV memory that a row of the pool can have."""
         assert self._pool is not None, "a pool needs a model that has one"
         return blocks_of_row(self._pool.context_length)
 
@@ -230,7 +228,6 @@ class FunctionBuilder:
         return dataclasses.replace(self._pool, num_drafts=key.prompt_lookup_num_tokens)
 
     def _initial_state(self, key: CacheKey) -> State:
-        """See `Decoder.initial_state`."""
         return self.decoder.initial_state(key.num_beams, key.max_new_tokens)
 
     def _decode_for(self, key: CacheKey, rows: int) -> TracedFunction:
@@ -285,7 +282,6 @@ class FunctionBuilder:
         )
 
     def _for_prompts(self, key: CacheKey) -> TracedFunction:
-        """The functions that read prompts for a key."""
         if not key.is_pooled:
             return self._prefill
         assert self._read is not None, "only a model with a pool gets its keys"

@@ -29,7 +29,6 @@ class Generation:
         options: GenerationOptions,
         eos_token_ids: tuple[int, ...],
     ) -> None:
-        """Starts after the prompt has been read."""
         self._decode = functions.decode
         self._state = functions.state
         self.prefilled = prefilled

@@ -98,11 +98,9 @@ class KVMemory:
         return copied
 
     def copy_state(self, address: int, to: int) -> None:
-        """Copies a state over another."""
         self.write_state(to, self.state(address))
 
     def give_back(self, address: int) -> None:
-        """Frees a block."""
         self.used -= 1
         self._free_blocks.append(address)
         if self.shared is not None and self.shared.lacks(0):  # as rows of several models ran
@@ -119,7 +117,6 @@ class KVMemory:
         return _bytes(address, self.block_bytes)
 
     def write(self, address: int, content: np.ndarray) -> None:
-        """Writes a block's bytes."""
         self.content(address)[:] = content
 
     def state(self, address: int) -> np.ndarray:
@@ -127,7 +124,6 @@ class KVMemory:
         return _bytes(address, self.state_bytes)
 
     def write_state(self, address: int, content: np.ndarray) -> None:
-        """Writes a state's bytes."""
         self.state(address)[:] = content
 
     def _new(self, size: int) -> int:
@@ -144,12 +140,10 @@ class SharedLimit:
     """A limit of several models' memory together. For one thread."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """Nothing has it yet."""
         self._limit_bytes = limit_bytes
         self._memories: list[KVMemory] = []  # the least recently used first
 
     def add(self, memory: KVMemory) -> None:
-        """Counts a model's memory, too."""
         self._memories.append(memory)
         memory.shared = self
 

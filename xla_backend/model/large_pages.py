@@ -28,7 +28,6 @@ class LargePages:
     """Allocates arrays one after the other. A block is freed with the last of its arrays."""
 
     def __init__(self) -> None:
-        """Reserves nothing yet."""
         self._block: mmap.mmap | None = None
         self._used = 0
 

@@ -164,13 +164,11 @@ class LoadedModel:
 
     @property
     def memory(self) -> KVMemory:
-        """Of its pool's rows."""
         assert self._pool is not None, "only a model with a pool has one"
         return self._pool.memory
 
     @property
     def row_grammars(self) -> GrammarAddresses | GrammarTables:
-        """Holds the grammars of its pool's rows."""
         assert self._pool is not None, "only a model with a pool has some"
         return self._pool.grammars
 
@@ -192,7 +190,6 @@ class LoadedModel:
         return self._decoder.rules.eos_token_ids
 
     def is_end(self, token_id: int, options: GenerationOptions) -> bool:
-        """Whether a token ends a text."""
         return token_id in sampling.ends(options, self.eos_token_ids)
 
     def tokens(
@@ -254,7 +251,6 @@ class LoadedModel:
         return float(1 / np.exp(logits - logits[token]).sum())
 
     def detected_language(self, generation: Generation) -> str:
-        """The code of the most likely language of a recording."""
         assert self.speech is not None, "only speech models detect a language"
         languages = self.speech.decoder_prompt.languages
         logits = generation.prefilled.context.language_logits.numpy()[0]

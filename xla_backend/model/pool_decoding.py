@@ -128,7 +128,6 @@ class PoolDecoder:
         return self.model.run(token_ids, places, memory, of_layers)[0]
 
     def initial_state(self, rows: int) -> PoolState:
-        """Empty rows."""
         return PoolState(
             tokens=tf.zeros([rows], tf.int32),
             lengths=tf.zeros([rows], tf.int32),

@@ -38,7 +38,6 @@ class DeviceMemory(KVMemory):
     """
 
     def __init__(self, block_bytes: int, limit_bytes: int, state_bytes: int = 0) -> None:
-        """See `KVMemory`."""
         self.variables: dict[str, tf.Variable] = {}
         super().__init__(block_bytes, limit_bytes // 2 if state_bytes else limit_bytes, state_bytes)
         self._kv = self._made("kv_blocks", self.limit, block_bytes)
@@ -57,29 +56,23 @@ class DeviceMemory(KVMemory):
         return Pages(blocks, self._kv.handle, () if self._states is None else self._states.handle)
 
     def copy(self, address: int) -> int:
-        """See `KVMemory`."""
         copied = self.take()
         _copy(self._kv, tf.constant(address), tf.constant(copied))
         return copied
 
     def copy_state(self, address: int, to: int) -> None:
-        """See `KVMemory`."""
         _copy(self._states, tf.constant(address), tf.constant(to))
 
     def content(self, address: int) -> np.ndarray:
-        """See `KVMemory`."""
         return _row(self._kv, tf.constant(address)).numpy().reshape(-1).view(np.uint8)
 
     def write(self, address: int, content: np.ndarray) -> None:
-        """See `KVMemory`."""
         _write(self._kv, tf.constant(address), tf.constant(content.view(np.float32)[None]))
 
     def state(self, address: int) -> np.ndarray:
-        """See `KVMemory`."""
         return _row(self._states, tf.constant(address)).numpy().reshape(-1).view(np.uint8)
 
     def write_state(self, address: int, content: np.ndarray) -> None:
-        """See `KVMemory`."""
         _write(self._states, tf.constant(address), tf.constant(content.view(np.float32)[None]))
 
     def _new(self, size: int) -> int:

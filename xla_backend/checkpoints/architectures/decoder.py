@@ -215,9 +215,7 @@ class DecoderArchitecture(Architecture):
         return DecoderForm(layers=layers, **plain | own)
 
     def shapes(self, config: Any) -> Shapes:
-        """See `Architecture.shapes`."""
         return tensors.shapes(self.describe(config))
 
     def pieces(self, config: Any) -> Callable[[str], Iterable[Piece]]:
-        """What each tensor of a checkpoint holds; see `tensors.pieces`."""
         return tensors.pieces(self.describe(config), self.names(config), self.split)

@@ -57,11 +57,6 @@ class GGUFSettings:
     """
 
     def __init__(self, file: GGUFFile, architecture: str) -> None:
-        """Reads the sizes.
-
-        Raises:
-            ModelUnavailable: one is missing or impossible.
-        """
         self.file = file
         self.architecture = architecture
         self.tensors = file.tensors
@@ -71,11 +66,9 @@ class GGUFSettings:
         self.head_size = self.size("attention.key_length", max(1, self.width // self.heads))
 
     def value(self, key: str, kind: type[_Value], default: _Value | None = None) -> _Value:
-        """A setting; see `GGUFFile.value`."""
         return self.file.value(f"{self.architecture}.{key}", kind, default)
 
     def optional(self, key: str, kind: type[_Value]) -> _Value | None:
-        """A setting, or None; see `GGUFFile.optional`."""
         return self.file.optional(f"{self.architecture}.{key}", kind)
 
     def size(self, key: str, default: int | None = None) -> int:
@@ -95,7 +88,6 @@ class GGUFSettings:
         return self.file.numbers(name) if self.file.is_array(name) else []
 
     def has(self, ending: str) -> bool:
-        """Whether a tensor's name ends so."""
         return any(name.endswith(ending) for name in self.tensors)
 
     def layer_types(self, kind: str, tensor: str) -> list[str]:
@@ -149,7 +141,6 @@ class GGUFSettings:
         return self.value("expert_shared_feed_forward_length", int, 0)
 
     def mamba(self) -> dict[str, Any]:
-        """The values of layers with Mamba-2's state."""
         heads = self.size("ssm.time_step_rank")
         return {
             "mamba_conv_bias": self.has("ssm_conv1d.bias"),

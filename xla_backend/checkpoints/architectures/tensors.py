@@ -99,7 +99,6 @@ def _split_gates(form: DecoderForm, layer: LayerForm, part: str, leaf: str) -> I
 
 
 def _unstacked(form: DecoderForm, layer: LayerForm, part: str, leaf: str) -> Iterator[Piece]:
-    """The matrices of one of `_STACKED`."""
     where, names = _STACKED.get(part, ("", ()))
     mixer, feed_forward = layer.mixer, layer.feed_forward
     inner, end = feed_forward.inner, 0
@@ -220,6 +219,5 @@ def _inner_linears(form: DecoderForm, layer: LayerForm) -> Iterator[_Linear]:
 
 
 def qkv_sizes(form: DecoderForm, mixer: AttentionForm) -> tuple[int, int, int]:
-    """The widths of queries, keys and values."""
     keys = mixer.kv_heads * mixer.head_size
     return form.heads * mixer.head_size, keys, keys

@@ -149,7 +149,6 @@ def read_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _variables(path: Path) -> dict[str, np.ndarray]:
-    """All variables: views of the mapped file."""
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -213,7 +213,6 @@ class GGUFFile:
         return found
 
     def is_array(self, key: str) -> bool:
-        """Whether the file sets a key to an array."""
         return isinstance(self._metadata.get(key), _Array)
 
     def texts(self, key: str) -> list[str]:
@@ -318,7 +317,6 @@ class GGUFFile:
         return tensor.reshape(stored.shape)
 
     def _read_pieces(self, count: int) -> None:
-        """Adds the tensors of the other pieces."""
         paths = pieces(self.path)
         missing = [path.name for path in paths if not path.is_file()]
         if len(paths) != max(count, 1) or missing:

@@ -114,7 +114,6 @@ class Algebra:
         return goals in self._open or bool(self.cases(goals))
 
     def holds(self, value: Any, goals: Goals) -> bool:
-        """Whether a value satisfies them."""
         return any(self._is_in(value, case) for case in self.cases(goals))
 
     def _is_in(self, value: Any, case: Case) -> bool:
@@ -326,7 +325,6 @@ class Algebra:
         return read(self, schema[keyword], schema, f"{at}/{keyword}", is_held)
 
     def _normal(self, schema: Mapping[str, Any], at: str) -> dict[str, Any]:
-        """See `drafts.normalized`."""
         if id(schema) not in self._read:
             alone = "$ref" in schema and self._refs_alone
             given = {"$ref": schema["$ref"]} if alone else schema

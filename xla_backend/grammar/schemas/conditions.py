@@ -188,7 +188,6 @@ class Case(NamedTuple):
     values: tuple[Any, ...] | None = None
 
     def of(self, *kinds: type) -> list[Any]:
-        """The conditions of some kinds."""
         return [each for each in self.conditions if isinstance(each, kinds)]
 
 
@@ -217,7 +216,6 @@ def _plain(value: Any) -> Any:
 
 
 def type_of(value: Any) -> str:
-    """The type of a JSON value."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):
@@ -247,7 +245,6 @@ def merged_count(counts: Iterable[Any]) -> tuple[int, int | None]:
 
 
 def refused(what: str, at: str, instead: str = "leave it out") -> InvalidRequest:
-    """The error for what cannot be followed."""
     return InvalidRequest(
         f"the JSON schema has {what} at {at}, which the grammar cannot hold: {instead}."
     )

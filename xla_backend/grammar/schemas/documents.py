@@ -84,11 +84,6 @@ class DocumentRules:
     """
 
     def __init__(self, algebra: Algebra) -> None:
-        """Makes them.
-
-        Raises:
-            InvalidRequest: no value is allowed, or a keyword cannot be followed.
-        """
         self.algebra = algebra
         self._rules: list[Node | None] = []
         self._of_goals: dict[Goals, int] = {}

@@ -19,7 +19,6 @@ class References:
         self._index(root, "")
 
     def _index(self, schema: Any, base: str) -> None:
-        """Finds the names that references can have."""
         todo = [(schema, base)]
         while todo:
             schema, base = todo.pop()

@@ -164,8 +164,6 @@ def _slashed(regex: str) -> str:
 
 
 class RegexWriter:
-    """Writes rules as a regular expression."""
-
     def __init__(self, rules: list[Any], any_levels: int | None) -> None:
         self._rules, self._any_levels = rules, any_levels
         self._open: set[int] = set()
@@ -208,8 +206,6 @@ class RegexWriter:
 
 
 class RulesWriter:
-    """Writes rules in the notation of `step_by_step`."""
-
     def __init__(self, rules: list[Any], is_regular: bool, prefix: str) -> None:
         self._rules, self._is_regular, self._prefix = rules, is_regular, prefix
         self._texts: dict[str, str] = {}

@@ -33,7 +33,6 @@ from xla_backend.interface.errors import InvalidRequest
 
 
 def constants(values: Iterable[Any]) -> Iterable[Node]:
-    """The texts of some values."""
     scalars = [value for value in values if not isinstance(value, list | dict)]
     if scalars:
         yield Terminal(any_constant(scalars))

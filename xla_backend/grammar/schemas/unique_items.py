@@ -47,7 +47,6 @@ class UniqueItems:
     """Follows one document."""
 
     def __init__(self, algebra: Algebra, vocabulary: TokenBytes) -> None:
-        """Begins with an empty text."""
         self._algebra, self._vocabulary = algebra, vocabulary
         self._text = bytearray()
         self._open: list[_Open] = []
@@ -55,7 +54,6 @@ class UniqueItems:
         self._is_escaped = False
 
     def for_row(self) -> UniqueItems:
-        """One for a further text."""
         return UniqueItems(self._algebra, self._vocabulary)
 
     def follow(self, text: bytes) -> None:

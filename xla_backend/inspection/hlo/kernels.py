@@ -58,8 +58,6 @@ class Kernel:
 
 @dataclass
 class Walk:
-    """A walk through a module."""
-
     module: Module  # the module
     depth_of: Callable[[int], int | None]  # the layer of an argument of the function, or None
     ends_layers: Collection[int]  # arguments after which a value belongs to no layer: the head

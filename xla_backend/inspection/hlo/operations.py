@@ -54,7 +54,6 @@ class _Counter:
         return self._counted[name]
 
     def _inside(self, node: Any) -> int:
-        """The operations of the functions that a node calls."""
         if node.op in _CALLS:
             return self.of(node.attr["f"].func.name)
         if node.op in _BRANCHES:

@@ -102,7 +102,6 @@ class _Weights:
         return Walk(module, self._layer, shared, body_only).run()
 
     def read_by(self, kernel: Kernel) -> dict[str, int]:
-        """Bytes that a kernel reads, by weight."""
         return {
             self._names[number]: count
             for number, count in kernel.reads.items()

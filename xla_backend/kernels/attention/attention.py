@@ -83,7 +83,6 @@ def layer_bytes(kv_heads: int, head_size: int) -> int:
 
 
 def prepare() -> None:
-    """Starts compiling it; see `registration.prepare`."""
     registration.prepare(NAME, build)
 
 
@@ -498,7 +497,6 @@ def _group_size(builder: Builder, kv_heads: Value) -> Value:
 
 
 def _group(builder: Builder, job: Value, number: Value) -> Value:
-    """The address of a group."""
     (groups_at,) = _JOB.get(builder, job, "groups_at", POINTER)
     (kv_heads,) = _JOB.get(builder, job, "kv_heads")
     return builder.at(groups_at, builder.mul(number, _group_size(builder, kv_heads)))

@@ -40,7 +40,6 @@ def row_bytes(taps: int, width: int) -> int:
 
 
 def prepare() -> None:
-    """Starts compiling it; see `registration.prepare`."""
     registration.prepare(NAME, build)
 
 
@@ -56,7 +55,6 @@ def build(name: str) -> ir.Module:
     count = call.udiv(call.result_columns, width)
 
     def place(token: Value) -> tuple[Value, Value]:
-        """A token's row and position."""
         at = call.at(places_at, call.mul(token, long(8)))
         return call.sext(call.get(at, WORD), LONG), call.sext(call.get(at, WORD, 4), LONG)
 
@@ -70,7 +68,6 @@ def build(name: str) -> ir.Module:
         return call.at(call.inttoptr(address, POINTER), at)
 
     def own(token: Value) -> Value:
-        """Where the line of a token of this call is."""
         return call.at(lines_at, call.mul(token, width), FLOAT)
 
     each = ForLoop(call, long(0), tokens, 1)

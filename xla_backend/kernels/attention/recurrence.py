@@ -79,7 +79,6 @@ class Heads(NamedTuple):
     alternate: bool
 
     def key_head(self, head: int) -> int:
-        """The head of keys and queries of a head."""
         if self.alternate:
             return head % self.key_heads
         return head // (self.total // self.key_heads)
@@ -107,7 +106,6 @@ class Heads(NamedTuple):
 
 
 def prepare() -> None:
-    """Starts compiling both; see `registration.prepare`."""
     registration.prepare(NAME, build)
     registration.prepare(STEP, build_step)
 

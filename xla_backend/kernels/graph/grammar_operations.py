@@ -24,23 +24,18 @@ class GrammarAddresses:
     """
 
     def __init__(self) -> None:
-        """Knows none yet."""
         self.variables: dict[str, tf.Variable] = {}
 
     def fields(self, rows: Sequence[Tables | None]) -> list[list[int]]:
-        """The descriptions of the grammars of a call's rows."""
         return [*map(grammar.fields, rows)]
 
     def allowed(self, scores: tf.Tensor, states: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-        """See `allowed`."""
         return allowed(scores, states, grammars)
 
     def advanced(self, states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-        """See `advanced`."""
         return advanced(states, tokens, grammars)
 
     def drafts(self, states: tf.Tensor, grammars: tf.Tensor, count: int) -> tf.Tensor:
-        """See `drafts`."""
         return drafts(states, grammars, count)
 
 

@@ -121,7 +121,6 @@ class Addresses(NamedTuple):
         score_cap: float | None = None,
         sinks: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """See `Memory`."""
         (heads, size), kv_heads = q.shape[1:], k.shape[1]
         cap = int(np.float32(score_cap or 0.0).view(np.int32))
         form = tf.constant([heads, kv_heads, cap], tf.int64)
@@ -139,7 +138,6 @@ class Addresses(NamedTuple):
         in_state: int = 0,
         offset: int = 0,
     ) -> tf.Tensor:
-        """See `Memory`."""
         layer += tf.constant([offset, 0, in_state], tf.int64)
         operands, columns = [lines, places, self.blocks, layer], count * lines.shape[1]
         return foreign_call.call(earlier.NAME, operands, columns, has_side_effect=True)
@@ -147,7 +145,6 @@ class Addresses(NamedTuple):
     def advance(
         self, lines: tf.Tensor, places: tf.Tensor, layer: tf.Tensor, heads: Heads, *, corrects: bool
     ) -> tuple[tf.Tensor, tuple[()]]:
-        """See `Memory`."""
         form = tf.constant([*heads, corrects, heads.row_bytes], tf.int64)
         operands, columns = [lines, places, self.blocks, layer, form], heads.total * heads.values
         return foreign_call.call(recurrence.NAME, operands, columns, has_side_effect=True), ()

@@ -127,7 +127,6 @@ class Stacked(NamedTuple):
         return self.parts[0].inputs, sum(part.outputs for part in self.parts)
 
     def multiply(self, x: tf.Tensor) -> tf.Tensor:
-        """See `Matrix.multiply`."""
         return tf.concat([part.multiply(x) for part in self.parts], axis=-1)
 
 

@@ -137,7 +137,6 @@ class Pages(NamedTuple):
         in_state: int = 0,
         offset: int = 0,
     ) -> tf.Tensor:
-        """See `Memory`."""
         row, position = _rows(places)
         width, length = lines.shape[1], tf.shape(lines)[0]
         begin = (tf.cast(layer[0], tf.int32) + offset) // 4

@@ -67,7 +67,6 @@ class Norm(NamedTuple):
     epsilon: float
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """Normalises the last axis."""
         if self.bias is None:
             return x * tf.math.rsqrt(_mean(tf.square(x)) + self.epsilon) * self.scale
         x = x - _mean(x)
@@ -423,7 +422,6 @@ class Repeated:
         self._traced: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, layer: Any, *arguments: Any) -> Any:
-        """Calls the function for a layer; returns a nest of tensors."""
         leaves = tf.nest.flatten(layer)
         # As tensors, because each variable would be traced into a function of its own.
         weights = [tf.convert_to_tensor(x) for x in leaves if isinstance(x, tf.Variable)]
@@ -443,7 +441,6 @@ class Repeated:
 
 
 def _dequantized(weights: Weights) -> np.ndarray:
-    """The numbers in float32."""
     if isinstance(weights, Blocks):
         return weights.dequantized()
     return weights.astype(np.float32, copy=False)
@@ -526,17 +523,14 @@ class WeightReader:
 
     @_saved
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
-        """The array as a variable, with `offset` added."""
         return self._add(name, self.array(name) + offset if offset else self.array(name))
 
     @_saved
     def exponential(self, name: str) -> tf.Variable:
-        """The exponential of an array as a variable."""
         return self._add(name, np.exp(self.array(name)))
 
     @_saved
     def transposed(self, name: str) -> tf.Variable:
-        """The array as a variable, its axes swapped."""
         return self._add(name, self.array(name).T)
 
     @_saved
@@ -606,7 +600,6 @@ class WeightReader:
         return self.matrix("lm_head.weight")
 
     def matrices(self) -> dict[str, dict[str, int]]:
-        """See `ModelInfo`."""
         found: dict[str, dict[str, int]] = {}
         for name, form in _formats(list(self.made.values())):
             of_all = found.setdefault(_shared_name(name), {})
@@ -651,7 +644,6 @@ class WeightReader:
         return self._over(name, array)
 
     def _over(self, name: str, array: np.ndarray) -> tf.Variable:
-        """The variable over an array's memory."""
         self.memory[name] = array
         self.bytes += array.nbytes
         # Through DLPack, so that TensorFlow uses this memory instead of copying it into its own.

@@ -72,12 +72,10 @@ class DecoderOnly(PaddedModel):
 
     @property
     def vocabulary_size(self) -> int:
-        """V, the number of logits."""
         return self.head.shape[1]
 
     @property
     def layer_memory(self) -> list[LayerMemory]:
-        """See `PooledModel`."""
         size = self.layers[0].qkv.matrix.shape[0] // self.heads
         each = tf.TensorSpec([self.heads, None, size])
         of = LayerMemory(layer_bytes(self.heads, size), 0, None, None, KeysValues(each, each))
@@ -91,8 +89,6 @@ class DecoderOnly(PaddedModel):
         of_layers: Sequence[Any],
         only_last: bool = False,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """See `PooledModel.run`."""
-
         def block(
             layer: PlainLayer,
             x: tf.Tensor,
@@ -131,7 +127,6 @@ class DecoderOnly(PaddedModel):
         return x + tf.gather(self.positions, positions + self.position_offset)
 
     def logits(self, x: tf.Tensor) -> tf.Tensor:
-        """See `PooledModel.logits`."""
         if self.final_norm is not None:
             x = self.final_norm(x)
         if self.project_out is not None:

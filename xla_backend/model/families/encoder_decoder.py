@@ -89,7 +89,6 @@ class EncoderDecoder:
 
     @property
     def vocabulary_size(self) -> int:
-        """V, the number of logits."""
         return self.head.shape[1]
 
     def input_specs(self) -> list[tf.TensorSpec]:
@@ -102,15 +101,12 @@ class EncoderDecoder:
         return [tf.constant(token_ids + padding, tf.int32), tf.constant(len(token_ids))]
 
     def example(self, padded_length: int) -> list[tf.Tensor]:
-        """See `Model.example`."""
         return self.encode([0], padded_length)
 
     def prefilled_structure(self) -> Prefilled:
-        """See `Model.prefilled_structure`."""
         return Prefilled(0, 0, self.decoder.context_structure())
 
     def prefill(self, token_ids: tf.Tensor, length: tf.Tensor) -> Prefilled:
-        """Runs the encoder and the start token; see `Model.prefill`."""
         slots = tf.range(tf.shape(token_ids)[0])
         padding_bias = tf.where(slots < length, 0.0, MASKED)
         bias = self.encoder_positions(slots[None, :] - slots[:, None]) + padding_bias
@@ -132,7 +128,6 @@ class EncoderDecoder:
         kv_cache: list[KeysValues],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """Runs the current token of each beam; see `Model.step`."""
         num_beams, _ = token_ids.shape
         slots = tf.shape(kv_cache[0].keys)[1]
 
@@ -149,7 +144,6 @@ class EncoderDecoder:
         return self._logits(x), current
 
     def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
-        """See `Model.empty_kv_cache`."""
         return self.decoder.empty_kv_cache(num_beams, length)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:

@@ -96,17 +96,14 @@ class Attention(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """See `Mixer.block_bytes`."""
         return 0 if self.shares else attention.layer_bytes(self.kv_heads, self.head_size)
 
     @property
     def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
         return 0
 
     @property
     def remembered(self) -> KeysValues:
-        """See `LayerMemory`."""
         each = tf.TensorSpec([self.kv_heads, None, self.head_size])
         return KeysValues(each, each)
 
@@ -187,12 +184,10 @@ class Taps(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
         return earlier.row_bytes(*self.weights.shape) if self.in_state else 0
 
     @property
     def remembered(self) -> tf.TensorSpec:
-        """Of its inputs; see `LayerMemory`."""
         return tf.TensorSpec([1, None, self.weights.shape[1]])
 
     def run(
@@ -231,17 +226,14 @@ class Convolution(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """See `Mixer.block_bytes`."""
         return earlier.layer_bytes(self.taps.weights.shape[1])
 
     @property
     def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
         return 0
 
     @property
     def remembered(self) -> Inputs:
-        """See `LayerMemory`."""
         return Inputs(self.taps.remembered)
 
     def run(
@@ -253,13 +245,11 @@ class Convolution(NamedTuple):
         of_layer: Any,
         source: Any,
     ) -> tuple[tf.Tensor, Inputs]:
-        """See `Mixer.run`."""
         given, gate = self._inputs(x)
         mixed = self.taps.run(given, places, memory, of_layer)
         return self.out(gate * mixed), Inputs(given[:, None])
 
     def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The input of the convolution, and the gate of its output."""
         first, second, given = tf.split(self.into(x), 3, axis=-1)
         return first * given, second
 
@@ -286,7 +276,6 @@ class DeltaRule(NamedTuple):
         return tuple(tf.split(projected, sizes, axis=-1))
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `Memory.advance`."""
         mixed, keys = self.activation(mixed), of.key_heads * of.keys
         q, k, v = tf.split(mixed, [keys, keys, of.total * of.values], axis=-1)
 
@@ -329,7 +318,6 @@ class Mamba(NamedTuple):
     def split(
         self, projected: tf.Tensor, inputs: int, of: Heads
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """See `DeltaRule.split`."""
         width, keys = of.total * of.values, of.key_heads * of.keys
         if self.scales is not None:
             projected *= tf.repeat(self.scales, [width, width, keys, keys, of.total])
@@ -337,14 +325,12 @@ class Mamba(NamedTuple):
         return given, gate, step
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `Memory.advance`."""
         keys = of.key_heads * of.keys
         v, k, q = tf.split(self.activation(mixed), [of.total * of.values, keys, keys], axis=-1)
         step = tf.math.softplus(factors + self.step_bias)
         return tf.concat([q, k, v, tf.exp(-self.decays * step), step], axis=-1)
 
     def finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `DeltaRule.finish`."""
         width, begin = of.total * of.values, 2 * of.key_heads * of.keys
         read += lines[:, begin : begin + width] * tf.repeat(self.skip, of.values)
         if self.scale is None:
@@ -371,17 +357,14 @@ class State(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """See `Mixer.block_bytes`."""
         return 0
 
     @property
     def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
         return self.heads.row_bytes + self.taps.row_bytes
 
     @property
     def remembered(self) -> Recurrent:
-        """See `LayerMemory`."""
         return Recurrent(self.taps.remembered, tf.TensorSpec([1, 1, self.heads.numbers]))
 
     def run(
@@ -393,7 +376,6 @@ class State(NamedTuple):
         of_layer: Any,
         source: Any,
     ) -> tuple[tf.Tensor, Recurrent]:
-        """See `Mixer.run`."""
         given, gate, factors = self._inputs(x)
         mixed = self.taps.run(given, places, memory, of_layer, offset=self.heads.row_bytes)
         lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
@@ -423,17 +405,14 @@ class Parallel(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """See `Mixer.block_bytes`."""
         return self.attention.block_bytes
 
     @property
     def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
         return self.state.row_bytes
 
     @property
     def remembered(self) -> tuple[KeysValues, Recurrent]:
-        """See `LayerMemory`."""
         return self.attention.remembered, self.state.remembered
 
     def run(
@@ -445,7 +424,6 @@ class Parallel(NamedTuple):
         of_layer: tuple[Any, Any],
         source: Any,
     ) -> tuple[tf.Tensor, tuple[KeysValues, Recurrent]]:
-        """See `Mixer.run`."""
         attended, kv = self.attention.run(x, rotation, places, memory, of_layer[0], source)
         read, state = self.state.run(x, None, places, memory, of_layer[1], source)
         of_attention, of_state = self.scales

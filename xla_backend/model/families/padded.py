@@ -47,15 +47,12 @@ class PaddedModel:
         return [tf.constant([0] * padding + token_ids, tf.int32), tf.constant(padding)]
 
     def example(self, padded_length: int) -> list[tf.Tensor]:
-        """See `Model.example`."""
         return self.encode([0] * padded_length, padded_length)
 
     def prefilled_structure(self: PooledModel) -> Prefilled:
-        """See `Model.prefilled_structure`."""
         return Prefilled(0, 0, PromptContext(0, 0, [of.remembered for of in self.layer_memory]))
 
     def prefill(self: PooledModel, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
-        """Runs the whole prompt; see `Model.prefill`."""
         length = tf.shape(token_ids)[0]
         slots = tf.range(length)
         positions = slots - padding
@@ -88,7 +85,6 @@ class PaddedModel:
         kv_cache: list[Any],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[Any]]:
-        """Runs the current token of each beam; see `Model.step`."""
         num_beams, _ = token_ids.shape
         position = tf.tile(context.length + index, [num_beams])
         places = tf.stack([tf.zeros_like(position), position], axis=1)
@@ -100,8 +96,6 @@ class PaddedModel:
         return self.logits(x), written
 
     def empty_kv_cache(self: PooledModel, num_beams: int, length: int) -> list[Any]:
-        """See `Model.empty_kv_cache`."""
-
         def empty(of: tf.TensorSpec) -> tf.Tensor:
             heads, positions, size = of.shape
             return tf.zeros([heads, positions or length, num_beams, size])
@@ -126,7 +120,6 @@ class _OfPrompt(NamedTuple):
         score_cap: float | None = None,
         sinks: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """See `Memory`."""
         kv = KeysValues(*(_swap(self.mask.without_padding(x)) for x in (k, v)))
         mask, q = self.mask._replace(window=layer.window), _swap(q)
         if not layer.is_last:
@@ -144,7 +137,6 @@ class _OfPrompt(NamedTuple):
         in_state: int = 0,
         offset: int = 0,
     ) -> tf.Tensor:
-        """See `Memory`."""
         length = tf.shape(lines)[0]
         # Before the prompt there are zeros, and in place of padding.
         padded = tf.pad(self.mask.without_padding(lines), [[count, 0], [0, 0]])
@@ -191,7 +183,6 @@ class _OfBeams(NamedTuple):
         score_cap: float | None = None,
         sinks: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """See `Memory`."""
         prompt, cached, window, _ = layer
         (num_beams, heads, size), kv_heads = q.shape, k.shape[1]
         shared, slots = heads // kv_heads, tf.shape(prompt.keys)[1]
@@ -227,7 +218,6 @@ class _OfBeams(NamedTuple):
         in_state: int = 0,
         offset: int = 0,
     ) -> tf.Tensor:
-        """See `Memory`."""
         prompt, cached = layer.prompt.inputs[0], layer.cached.inputs[0]
         slots, num_beams = tf.shape(prompt)[0], cached.shape[1]
 
@@ -251,7 +241,6 @@ class _OfBeams(NamedTuple):
         *,
         corrects: bool,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """See `Memory`."""
         assert self.states is not None, "its model has some"
         states, num_beams = layer.cached.state[0, 0], layer.cached.state.shape[2]
         beams, own = tf.range(num_beams), tf.constant([0])

@@ -240,17 +240,14 @@ class Rotary(PaddedModel):
 
     @property
     def vocabulary_size(self) -> int:
-        """V, the number of logits."""
         return self.form.vocabulary_size
 
     @property
     def context_length(self) -> int:
-        """See `Model.context_length`."""
         return self.form.context_length
 
     @property
     def layer_memory(self) -> list[LayerMemory]:
-        """See `PooledModel`."""
         found = []
         for layer, form in zip(self.layers, self.form.layers, strict=True):
             of, windows = layer.mixer, (form.mixer.window, form.mixer.source)
@@ -265,7 +262,6 @@ class Rotary(PaddedModel):
         of_layers: Sequence[Any],
         only_last: bool = False,
     ) -> tuple[tf.Tensor, list[Any]]:
-        """See `PooledModel.run`."""
         rotations = self._rotations(tf.maximum(places[:, 1], 0))
 
         def block(
@@ -349,7 +345,6 @@ class Rotary(PaddedModel):
         return y if self.form.residual_scale == 1.0 else y * self.form.residual_scale
 
     def logits(self, x: tf.Tensor) -> tf.Tensor:
-        """See `PooledModel.logits`."""
         logits = self.head.multiply(self.final_norm(x))
         if self.form.logit_scale != 1.0:
             logits *= self.form.logit_scale

@@ -84,7 +84,6 @@ class Speech:
 
     @property
     def vocabulary_size(self) -> int:
-        """V, the number of logits."""
         return self.embedding.shape[1]
 
     @property
@@ -104,15 +103,12 @@ class Speech:
         return [tf.constant(prompt.features), tf.constant(prompt.decoder_prompt, tf.int32)]
 
     def example(self, padded_length: int) -> list[tf.Tensor]:
-        """See `Model.example`."""
         return [tf.zeros(spec.shape, spec.dtype) for spec in self.input_specs()]
 
     def prefilled_structure(self) -> Prefilled:
-        """See `Model.prefilled_structure`."""
         return Prefilled(0, 0, SpeechContext(self.decoder.context_structure(), 0))
 
     def prefill(self, features: tf.Tensor, decoder_prompt: tf.Tensor) -> Prefilled:
-        """Runs the encoder and the decoder prompt; see `Model.prefill`."""
         first, second = self.convolutions
         x = blocks.gelu_exact(first(_with_neighbours(features, stride=1)))
         x = blocks.gelu_exact(second(_with_neighbours(x, stride=2)))
@@ -137,14 +133,12 @@ class Speech:
         kv_cache: list[KeysValues],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """Runs the current token of each beam; see `Model.step`."""
         x = self.embedding.columns(tf.reshape(token_ids, [token_ids.shape[0]]))
         x += tf.gather(self.decoder_positions, self.prompt_length + index)
         x, current = self.decoder.step(x, context.stack, kv_cache, 0.0, kv_cache_bias, 0.0)
         return self._logits(x), current
 
     def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
-        """See `Model.empty_kv_cache`."""
         return self.decoder.empty_kv_cache(num_beams, length)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:

@@ -197,7 +197,6 @@ class DecoderStack:
         return StackContext(0, leaves, list(leaves))
 
     def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
-        """See `Model.empty_kv_cache`."""
         size = self.layers[0].qkv.matrix.shape[1] // 3 // self.heads
         zeros = tf.zeros([self.heads, length, num_beams, size])
         return [KeysValues(zeros, zeros) for _ in self.layers]
