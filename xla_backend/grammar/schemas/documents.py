@@ -172,7 +172,7 @@ class DocumentRules:
             is_one = {number for number, each in enumerate(some) if algebra.is_some(each, name)}
             witness = self._witness(goals, some, is_one)
             if algebra.nothing not in goals or is_needed:
-                text = Terminal(f"{json_text.value(name)}[ ]?:[ ]?")
+                text = Terminal(json_text.value(name) + json_text.COLON)
                 parts.append(_Member(text, self._value(goals), is_needed, witness))
         extras = self._extras(case, list(named), on_names, some, is_closed)
         body = self._members(parts, extras, fewest, most, len(some), at)

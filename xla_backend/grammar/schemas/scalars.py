@@ -48,7 +48,7 @@ def _constant(value: Any) -> Node:
     for each in value:
         parts += [COMMA] if parts else []
         if isinstance(value, dict):
-            parts.append(Terminal(f"{json_text.value(each)}[ ]?:[ ]?"))
+            parts.append(Terminal(json_text.value(each) + json_text.COLON))
         parts.append(_constant(value[each] if isinstance(value, dict) else each))
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     return Enclosed(opening, closing, Sequence(tuple(parts)))
@@ -88,7 +88,7 @@ def text(parts: list[tuple[str, bool]], is_name: bool = False) -> Terminal:
     parts = list(dict.fromkeys(parts))
     first = next((part for part in parts if part[1]), (json_text.STRING, True))
     rest = tuple(part for part in parts if part != first)
-    colon = "[ ]?:[ ]?" if is_name else ""
+    colon = json_text.COLON if is_name else ""
     return Terminal(first[0] + colon, tuple((text + colon, held) for text, held in rest))
 
 
