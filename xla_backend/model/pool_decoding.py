@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from xla_backend.interface.options import MAX_DRAFTS
 from xla_backend.kernels.graph.grammar_operations import GrammarAddresses, are_given
-from xla_backend.kernels.graph.kv_operations import Memory, in_blocks, only_tokens
+from xla_backend.kernels.graph.kv_operations import in_blocks, only_tokens
 from xla_backend.kernels.xla.grammar_tables import GrammarTables
 from xla_backend.model import output, prompt_lookup, sampling
 from xla_backend.model.families.blocks import dynamic_update_slice, row
@@ -74,7 +74,7 @@ class _Given(NamedTuple):
     seen: tf.Tensor
     logits: tf.Tensor
     grammars: tf.Tensor
-    memory: Memory
+    blocks: tf.Tensor
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,13 @@ class PoolDecoder:
         Returns:
             The logits of the tokens after them, `[K, V]`.
         """
-        hidden = self._run(token_ids, places, self.memory.of_rows(blocks))
+        hidden = self._run(token_ids, places, blocks)
         read = tf.gather(hidden, tf.maximum(logit_places, 0))
         return self.model.logits(only_tokens(read, logit_places[:, None]))
 
-    def _run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
+    def _run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """The last hidden states of tokens, `[T, E]`."""
-        of_layers = _in_memory(self.model.layer_memory)
+        memory, of_layers = self.memory.of_rows(places, blocks), _in_memory(self.model.layer_memory)
         return self.model.run(token_ids, places, memory, of_layers)[0]
 
     def initial_state(self, rows: int) -> PoolState:
@@ -165,7 +165,7 @@ class PoolDecoder:
             state: of the rows.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
-        given = _Given(controls, seen, logits, grammars, self.memory.of_rows(blocks))
+        given = _Given(controls, seen, logits, grammars, blocks)
         rows, fields = state.tokens.shape[0], output.num_fields(self.selection.vocabulary_size)
         one_pass = self._pass_with_drafts if self.num_drafts else self._pass
 
@@ -193,7 +193,7 @@ class PoolDecoder:
         def run_model() -> tf.Tensor:
             of_row = tf.where(runs, tf.range(state.tokens.shape[0]), -1)
             places = tf.stack([of_row, state.lengths], axis=1)
-            logits = self.model.logits(self._run(state.tokens, places, given.memory))
+            logits = self.model.logits(self._run(state.tokens, places, given.blocks))
             return tf.where(runs[:, None], logits, given.logits)
 
         logits = tf.cond(tf.reduce_any(runs), run_model, lambda: given.logits)
@@ -256,7 +256,7 @@ class PoolDecoder:
         def run(token_ids: tf.Tensor) -> tf.Tensor:
             count = token_ids.shape[0]
             places = tf.stack([tf.zeros([count], tf.int32), length + tf.range(count)], axis=1)
-            return self.model.logits(self._run(token_ids, places, given.memory))
+            return self.model.logits(self._run(token_ids, places, given.blocks))
 
         verified = tf.where(count > 0, count, drafts.verified)
         verified = tf.where(state.has_logits[0], 0, verified)

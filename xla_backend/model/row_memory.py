@@ -22,9 +22,9 @@ class OwnMemory(KVMemory):
         """What compiled functions read and change, by name: nothing."""
         return {}
 
-    def of_rows(self, blocks: tf.Tensor) -> Addresses:
-        """The memory of a call's rows, from the addresses of their blocks."""
-        return Addresses(blocks)
+    def of_rows(self, places: tf.Tensor, blocks: tf.Tensor) -> Addresses:
+        """The memory of a call's tokens, from the addresses of their rows' blocks."""
+        return Addresses(places, blocks)
 
 
 class DeviceMemory(KVMemory):
@@ -51,9 +51,10 @@ class DeviceMemory(KVMemory):
         self.variables[name] = tf.Variable(empty, trainable=False)
         return self.variables[name]
 
-    def of_rows(self, blocks: tf.Tensor) -> Pages:
-        """The memory of a call's rows, from the numbers of their blocks."""
-        return Pages(blocks, self._kv.handle, () if self._states is None else self._states.handle)
+    def of_rows(self, places: tf.Tensor, blocks: tf.Tensor) -> Pages:
+        """The memory of a call's tokens, from the numbers of their rows' blocks."""
+        states = () if self._states is None else self._states.handle
+        return Pages(places, blocks, self._kv.handle, states)
 
     def copy(self, address: int) -> int:
         copied = self.take()

@@ -313,15 +313,15 @@ def attend_step(
 
 def _scores(q: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     """`[K, H, D]` and `[H, S, D]` to `[K, H, S]`."""
-    return _swap(tf.matmul(_swap(q), keys, transpose_b=True))
+    return swap(tf.matmul(swap(q), keys, transpose_b=True))
 
 
 def _weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """`[K, H, S]` and `[H, S, D]` to `[K, H, D]`."""
-    return _swap(tf.matmul(_swap(weights), values))
+    return swap(tf.matmul(swap(weights), values))
 
 
-def _swap(x: tf.Tensor) -> tf.Tensor:
+def swap(x: tf.Tensor) -> tf.Tensor:
     """Swaps the first two of three axes."""
     return tf.transpose(x, [1, 0, 2])
 
@@ -331,7 +331,7 @@ def write_kv_cache(kv_cache: tf.Tensor, current: tf.Tensor, index: tf.Tensor) ->
 
     XLA takes a negative index as 0.
     """
-    current = tf.expand_dims(_swap(current), 1)
+    current = tf.expand_dims(swap(current), 1)
     return dynamic_update_slice(kv_cache, current, tf.stack([0, index, 0, 0]))
 
 

@@ -92,7 +92,6 @@ class DecoderOnly(PaddedModel):
         def block(
             layer: PlainLayer,
             x: tf.Tensor,
-            places: tf.Tensor,
             memory: Memory,
             of_layer: Any,
             only_last: bool,
@@ -102,7 +101,7 @@ class DecoderOnly(PaddedModel):
                 tf.reshape(y, [-1, self.heads, y.shape[1] // self.heads])
                 for y in tf.split(layer.qkv(normed), 3, axis=-1)
             )
-            attended = memory.attend(q * layer.score_scale, k, v, places, of_layer)
+            attended = memory.attend(q * layer.score_scale, k, v, of_layer)
             if only_last:
                 x, attended = x[-1, None], attended[-1, None]
             x += layer.attention_out(attended)
@@ -116,7 +115,7 @@ class DecoderOnly(PaddedModel):
         x = only_tokens(self._embed(token_ids, tf.maximum(places[:, 1], 0)), places)
         for number, of_layer in enumerate(of_layers, 1):
             is_last = only_last and number == len(self.layers)
-            x, kv = each(self.layers[number - 1], x, places, memory, of_layer, is_last)
+            x, kv = each(self.layers[number - 1], x, memory, of_layer, is_last)
             written.append(kv)
         return x, written
 

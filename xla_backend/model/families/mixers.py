@@ -23,22 +23,13 @@ class Mixer(Protocol):
     """What a layer's mixer offers."""
 
     @property
-    def block_bytes(self) -> int:
-        """Bytes that it uses of a block of memory."""
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that it takes of a row's state."""
-
-    @property
-    def remembered(self) -> Any:
-        """See `LayerMemory`."""
+    def memory(self) -> tuple[int, int, Any]:
+        """Of its `LayerMemory`: `block_bytes`, `row_bytes` and `remembered`."""
 
     def run(
         self,
         x: tf.Tensor,
         rotation: Any,
-        places: tf.Tensor,
         memory: Memory,
         of_layer: Any,
         source: Any,
@@ -47,12 +38,12 @@ class Mixer(Protocol):
 
         Args:
             x: tokens. rotation: of their positions.
-            places, memory, of_layer: see `Memory.attend`.
+            memory, of_layer: see `Memory.attend`.
             source: what the layer whose keys and values it shares wrote in this call; `()` if it
                 has its own.
 
         Returns:
-            `[T, E]`, and what it wrote, as `remembered`.
+            `[T, E]`, and what it wrote, as `LayerMemory.remembered`.
         """
 
 
@@ -95,23 +86,15 @@ class Attention(NamedTuple):
     score_cap: float | None
 
     @property
-    def block_bytes(self) -> int:
-        return 0 if self.shares else attention.layer_bytes(self.kv_heads, self.head_size)
-
-    @property
-    def row_bytes(self) -> int:
-        return 0
-
-    @property
-    def remembered(self) -> KeysValues:
+    def memory(self) -> tuple[int, int, KeysValues]:
+        size = 0 if self.shares else attention.layer_bytes(self.kv_heads, self.head_size)
         each = tf.TensorSpec([self.kv_heads, None, self.head_size])
-        return KeysValues(each, each)
+        return size, 0, KeysValues(each, each)
 
     def run(
         self,
         x: tf.Tensor,
         rotation: Rotation,
-        places: tf.Tensor,
         memory: Memory,
         of_layer: Any,
         source: Any,
@@ -120,7 +103,7 @@ class Attention(NamedTuple):
         q, own, gates = self._inputs(x, rotation)
         kv = KeysValues(*(source or own))
         forms = {"score_cap": self.score_cap, "sinks": self.sinks}
-        return self._out(memory.attend(q, *kv, places, of_layer, **forms), gates), kv
+        return self._out(memory.attend(q, *kv, of_layer, **forms), gates), kv
 
     def _out(self, attended: tf.Tensor, gates: tf.Tensor) -> tf.Tensor:
         """`[positions, heads * D] -> [positions, E]`; of a padded prompt maybe only the last."""
@@ -183,17 +166,12 @@ class Taps(NamedTuple):
     in_state: bool
 
     @property
-    def row_bytes(self) -> int:
-        return earlier.row_bytes(*self.weights.shape) if self.in_state else 0
-
-    @property
     def remembered(self) -> tf.TensorSpec:
         return tf.TensorSpec([1, None, self.weights.shape[1]])
 
     def run(
         self,
         given: tf.Tensor,
-        places: tf.Tensor,
         memory: Memory,
         of_layer: Any,
         offset: int = 0,
@@ -201,11 +179,8 @@ class Taps(NamedTuple):
         """Of any tokens, `[T, E]`; `offset`: see `Memory.before`."""
         count = self.weights.shape[0] - 1
         in_state = earlier.lines_in_state(count + 1) if self.in_state else 0
-        before = memory.before(given, places, of_layer, count, in_state, offset)
-        return self._convolved(given, tf.split(before, count, axis=1))
-
-    def _convolved(self, given: tf.Tensor, before: list[tf.Tensor]) -> tf.Tensor:
-        """The convolution, from each position and those one, two, ... before it."""
+        # The lines one, two, ... positions before each.
+        before = tf.split(memory.before(given, of_layer, count, in_state, offset), count, axis=1)
         taps = tf.unstack(tf.convert_to_tensor(self.weights))[::-1]
         total = given * taps[0]
         for tap, earlier_one in zip(taps[1:], before, strict=True):
@@ -225,33 +200,21 @@ class Convolution(NamedTuple):
     out: Linear
 
     @property
-    def block_bytes(self) -> int:
-        return earlier.layer_bytes(self.taps.weights.shape[1])
-
-    @property
-    def row_bytes(self) -> int:
-        return 0
-
-    @property
-    def remembered(self) -> Inputs:
-        return Inputs(self.taps.remembered)
+    def memory(self) -> tuple[int, int, Inputs]:
+        return earlier.layer_bytes(self.taps.weights.shape[1]), 0, Inputs(self.taps.remembered)
 
     def run(
         self,
         x: tf.Tensor,
         rotation: None,
-        places: tf.Tensor,
         memory: Memory,
         of_layer: Any,
         source: Any,
     ) -> tuple[tf.Tensor, Inputs]:
-        given, gate = self._inputs(x)
-        mixed = self.taps.run(given, places, memory, of_layer)
-        return self.out(gate * mixed), Inputs(given[:, None])
-
-    def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first, second, given = tf.split(self.into(x), 3, axis=-1)
-        return first * given, second
+        given *= first
+        mixed = self.taps.run(given, memory, of_layer)
+        return self.out(second * mixed), Inputs(given[:, None])
 
 
 class DeltaRule(NamedTuple):
@@ -356,38 +319,26 @@ class State(NamedTuple):
     heads: Heads
 
     @property
-    def block_bytes(self) -> int:
-        return 0
-
-    @property
-    def row_bytes(self) -> int:
-        return self.heads.row_bytes + self.taps.row_bytes
-
-    @property
-    def remembered(self) -> Recurrent:
-        return Recurrent(self.taps.remembered, tf.TensorSpec([1, 1, self.heads.numbers]))
+    def memory(self) -> tuple[int, int, Recurrent]:
+        size = self.heads.row_bytes + earlier.row_bytes(*self.taps.weights.shape)
+        state = tf.TensorSpec([1, 1, self.heads.numbers])
+        return 0, size, Recurrent(self.taps.remembered, state)
 
     def run(
         self,
         x: tf.Tensor,
         rotation: None,
-        places: tf.Tensor,
         memory: Memory,
         of_layer: Any,
         source: Any,
     ) -> tuple[tf.Tensor, Recurrent]:
-        given, gate, factors = self._inputs(x)
-        mixed = self.taps.run(given, places, memory, of_layer, offset=self.heads.row_bytes)
+        projected, width = self.into(x), self.taps.weights.shape[1]
+        given, gate, factors = self.rule.split(projected, width, self.heads)
+        mixed = self.taps.run(given, memory, of_layer, offset=self.heads.row_bytes)
         lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
-        read, state = memory.advance(lines, places, of_layer, self.heads, corrects=corrects)
-        return self._finish(read, lines, gate), Recurrent(given[:, None], state)
-
-    def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return self.rule.split(self.into(x), self.taps.weights.shape[1], self.heads)
-
-    def _finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
-        """`[positions, heads * values] -> [positions, E]`."""
-        return self.out(self.rule.finish(read, lines, gate, self.heads))
+        read, state = memory.advance(lines, of_layer, self.heads, corrects=corrects)
+        read = self.rule.finish(read, lines, gate, self.heads)
+        return self.out(read), Recurrent(given[:, None], state)
 
 
 class Parallel(NamedTuple):
@@ -404,28 +355,20 @@ class Parallel(NamedTuple):
     scales: tuple[float, float]
 
     @property
-    def block_bytes(self) -> int:
-        return self.attention.block_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        return self.state.row_bytes
-
-    @property
-    def remembered(self) -> tuple[KeysValues, Recurrent]:
-        return self.attention.remembered, self.state.remembered
+    def memory(self) -> tuple[int, int, tuple[KeysValues, Recurrent]]:
+        (of_block, _, kv), (_, of_row, state) = self.attention.memory, self.state.memory
+        return of_block, of_row, (kv, state)
 
     def run(
         self,
         x: tf.Tensor,
         rotation: Rotation,
-        places: tf.Tensor,
         memory: Memory,
         of_layer: tuple[Any, Any],
         source: Any,
     ) -> tuple[tf.Tensor, tuple[KeysValues, Recurrent]]:
-        attended, kv = self.attention.run(x, rotation, places, memory, of_layer[0], source)
-        read, state = self.state.run(x, None, places, memory, of_layer[1], source)
+        attended, kv = self.attention.run(x, rotation, memory, of_layer[0], source)
+        read, state = self.state.run(x, None, memory, of_layer[1], source)
         of_attention, of_state = self.scales
         return attended * of_attention + read * of_state, (kv, state)
 

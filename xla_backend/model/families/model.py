@@ -135,8 +135,8 @@ class PooledModel(Model, Protocol):
 
         Args:
             token_ids: `[T]` int32.
-            places: `[T, 2]` int32, the row and the position of each; see `Memory.attend`.
-            memory: of the rows.
+            places: `[T, 2]` int32, the row and the position of each; see `Memory`.
+            memory: with these places.
             of_layers: what `Memory` calls `layer`, of each.
             only_last: whether only the last token's hidden state is wanted.
 

@@ -65,7 +65,7 @@ class PaddedModel:
         x, written = self.run(token_ids, places, memory, of_layers, True)
 
         def remembered(of: tf.TensorSpec, x: tf.Tensor) -> tf.Tensor:
-            return _swap(mask.without_padding(x) if of.shape[1] is None else x)
+            return blocks.swap(mask.without_padding(x) if of.shape[1] is None else x)
 
         prompt = [
             tf.nest.map_structure(remembered, of.remembered, x)
@@ -114,14 +114,13 @@ class _OfPrompt(NamedTuple):
         q: tf.Tensor,
         k: tf.Tensor,
         v: tf.Tensor,
-        places: tf.Tensor,
         layer: _Layer,
         *,
         score_cap: float | None = None,
         sinks: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        kv = KeysValues(*(_swap(self.mask.without_padding(x)) for x in (k, v)))
-        mask, q = self.mask._replace(window=layer.window), _swap(q)
+        kv = KeysValues(*(blocks.swap(self.mask.without_padding(x)) for x in (k, v)))
+        mask, q = self.mask._replace(window=layer.window), blocks.swap(q)
         if not layer.is_last:
             return blocks.attend_causally(q, kv, mask, score_cap, sinks)
         length = tf.shape(k)[0]
@@ -131,7 +130,6 @@ class _OfPrompt(NamedTuple):
     def before(
         self,
         lines: tf.Tensor,
-        places: tf.Tensor,
         layer: _Layer,
         count: int,
         in_state: int = 0,
@@ -146,7 +144,6 @@ class _OfPrompt(NamedTuple):
     def advance(
         self,
         lines: tf.Tensor,
-        places: tf.Tensor,
         layer: _Layer,
         heads: Heads,
         *,
@@ -177,7 +174,6 @@ class _OfBeams(NamedTuple):
         q: tf.Tensor,
         k: tf.Tensor,
         v: tf.Tensor,
-        places: tf.Tensor,
         layer: _Layer,
         *,
         score_cap: float | None = None,
@@ -212,7 +208,6 @@ class _OfBeams(NamedTuple):
     def before(
         self,
         lines: tf.Tensor,
-        places: tf.Tensor,
         layer: _Layer,
         count: int,
         in_state: int = 0,
@@ -235,7 +230,6 @@ class _OfBeams(NamedTuple):
     def advance(
         self,
         lines: tf.Tensor,
-        places: tf.Tensor,
         layer: _Layer,
         heads: Heads,
         *,
@@ -276,11 +270,6 @@ def _layer(
         pairs = zip(prompt, cached, strict=True)
         return tuple(_Layer(*own, of.window, is_last) for own in pairs)
     return _Layer(prompt, cached, of.window, is_last)
-
-
-def _swap(x: tf.Tensor) -> tf.Tensor:
-    """Swaps the first two of three axes."""
-    return tf.transpose(x, [1, 0, 2])
 
 
 def _swap_middle(x: tf.Tensor) -> tf.Tensor:

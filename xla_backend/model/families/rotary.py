@@ -250,8 +250,9 @@ class Rotary(PaddedModel):
     def layer_memory(self) -> list[LayerMemory]:
         found = []
         for layer, form in zip(self.layers, self.form.layers, strict=True):
-            of, windows = layer.mixer, (form.mixer.window, form.mixer.source)
-            found.append(LayerMemory(of.block_bytes, of.row_bytes, *windows, of.remembered))
+            of_block, of_row, remembered = layer.mixer.memory
+            sees = form.mixer.window, form.mixer.source
+            found.append(LayerMemory(of_block, of_row, *sees, remembered))
         return found
 
     def run(
@@ -268,7 +269,6 @@ class Rotary(PaddedModel):
             layer: Layer,
             x: tf.Tensor,
             rotation: Rotation | None,
-            places: tf.Tensor,
             memory: Memory,
             of_layer: Any,
             source: Any,
@@ -276,7 +276,7 @@ class Rotary(PaddedModel):
             only_last: bool,
         ) -> tuple[tf.Tensor, Any]:
             normed = layer.mixer_norm(x) if layer.mixer_norm else x
-            mixed, written = layer.mixer.run(normed, rotation, places, memory, of_layer, source)
+            mixed, written = layer.mixer.run(normed, rotation, memory, of_layer, source)
             if only_last:
                 x, mixed = x[-1, None], mixed[-1, None]
                 own = None if own is None else own[-1, None]
@@ -290,7 +290,7 @@ class Rotary(PaddedModel):
             of = form.mixer
             source = () if of.source is None else all_written[of.source]
             is_last = only_last and number == len(self.layers) - 1
-            operands = x, rotations[of.positions], places, memory, of_layer
+            operands = x, rotations[of.positions], memory, of_layer
             x, written = each(self.layers[number], *operands, source, inputs[number], is_last)
             all_written.append(written)
         return x, all_written
