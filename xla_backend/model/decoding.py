@@ -18,11 +18,7 @@ import tensorflow as tf
 
 from xla_backend.model import output, sampling
 from xla_backend.model.beam_search import BeamRules, BeamSearchState, select_beams
-from xla_backend.model.families.blocks import (
-    MASKED,
-    KeysValues,
-    write_kv_cache,
-)
+from xla_backend.model.families.blocks import MASKED, KeysValues, write_kv_cache
 from xla_backend.model.families.model import Model, Prefilled
 from xla_backend.model.output import Output
 from xla_backend.model.sampling import Controls
@@ -143,12 +139,11 @@ class Decoder:
             index = state.count - 1
 
             def run_model() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                token_ids = tf.gather(state.outputs, index, axis=1)[..., 0]
+                token_ids = tf.gather(state.outputs, index, axis=1)[0, :, 0]
                 packed = tf.nest.pack_sequence_as(structure, kv_cache)
                 bias = tf.where(state.visible(), 0.0, MASKED)
-                logits, current = self.model.step(
-                    tf.transpose(token_ids), index, prefilled.context, packed, bias
-                )
+                given = prefilled.context, packed, bias
+                logits, current = self.model.step(token_ids, index, *given)
                 return logits, tf.nest.flatten(current)
 
             def take_prefilled() -> tuple[tf.Tensor, list[tf.Tensor]]:

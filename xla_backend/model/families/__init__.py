@@ -11,17 +11,17 @@ from transformers import PretrainedConfig
 
 from xla_backend.checkpoints.architectures.table import DECODERS
 from xla_backend.model.families.blocks import WeightReader
-from xla_backend.model.families.decoder_only import DecoderOnly
-from xla_backend.model.families.encoder_decoder import EncoderDecoder
+from xla_backend.model.families.decoder_only import from_gpt2, from_opt
+from xla_backend.model.families.encoder_decoder import from_t5
 from xla_backend.model.families.model import Model
 from xla_backend.model.families.rotary import Rotary
-from xla_backend.model.families.speech import Speech
+from xla_backend.model.families.speech import from_whisper
 
 _BUILDERS: dict[str, Callable[..., Model]] = {
-    "gpt2": DecoderOnly.from_checkpoint,
-    "opt": DecoderOnly.from_checkpoint,
-    "t5": EncoderDecoder.from_checkpoint,
-    "whisper": Speech.from_checkpoint,
+    "gpt2": from_gpt2,
+    "opt": from_opt,
+    "t5": from_t5,
+    "whisper": from_whisper,
     **dict.fromkeys(DECODERS, Rotary.from_checkpoint),
 }
 

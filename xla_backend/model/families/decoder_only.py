@@ -6,12 +6,12 @@ Knows their checkpoints and their forward pass. Positions count from the first t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from transformers import GPT2Config, OPTConfig, PretrainedConfig
+from transformers import GPT2Config, OPTConfig
 
 from xla_backend.kernels.attention.attention import layer_bytes
 from xla_backend.kernels.graph.kv_operations import Memory, only_tokens
@@ -31,7 +31,6 @@ class PlainLayer(NamedTuple):
     feed_forward_norm: Norm
     up: Linear
     down: Linear
-    score_scale: float
 
 
 @dataclass(frozen=True)
@@ -59,16 +58,6 @@ class DecoderOnly(PaddedModel):
     context_length: int
     variables: Mapping[str, tf.Variable]
     states: None = None
-
-    @classmethod
-    def from_checkpoint(cls, config: PretrainedConfig, read: WeightReader) -> DecoderOnly:
-        """The model of a checkpoint.
-
-        Raises:
-            ModelUnavailable: a weight is missing or the architecture is not one of this family.
-        """
-        readers: dict[str, Callable[..., DecoderOnly]] = {"gpt2": _from_gpt2, "opt": _from_opt}
-        return readers[config.model_type](config, read)
 
     @property
     def vocabulary_size(self) -> int:
@@ -101,7 +90,7 @@ class DecoderOnly(PaddedModel):
                 tf.reshape(y, [-1, self.heads, y.shape[1] // self.heads])
                 for y in tf.split(layer.qkv(normed), 3, axis=-1)
             )
-            attended = memory.attend(q * layer.score_scale, k, v, of_layer)
+            attended = memory.attend(q * q.shape[-1] ** -0.5, k, v, of_layer)
             if only_last:
                 x, attended = x[-1, None], attended[-1, None]
             x += layer.attention_out(attended)
@@ -133,7 +122,7 @@ class DecoderOnly(PaddedModel):
         return self.head.multiply(x)
 
 
-def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
+def from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
     def norm(name: str) -> Norm:
         return Norm(
             read.variable(f"{name}.weight"),
@@ -143,9 +132,6 @@ def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
 
     def layer(i: int) -> PlainLayer:
         at = f"transformer.h.{i}"
-        scale = (config.n_embd // config.n_head) ** -0.5 if config.scale_attn_weights else 1.0
-        if config.scale_attn_by_inverse_layer_idx:
-            scale /= i + 1
         return PlainLayer(
             attention_norm=norm(f"{at}.ln_1"),
             qkv=read.conv1d(f"{at}.attn.c_attn"),
@@ -153,7 +139,6 @@ def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
             feed_forward_norm=norm(f"{at}.ln_2"),
             up=read.conv1d(f"{at}.mlp.c_fc"),
             down=read.conv1d(f"{at}.mlp.c_proj"),
-            score_scale=scale,
         )
 
     embedding = read.matrix("transformer.wte.weight")
@@ -174,7 +159,7 @@ def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
     )
 
 
-def _from_opt(config: OPTConfig, read: WeightReader) -> DecoderOnly:
+def from_opt(config: OPTConfig, read: WeightReader) -> DecoderOnly:
     at = "model.decoder"
 
     def norm(name: str) -> Norm:
@@ -189,7 +174,6 @@ def _from_opt(config: OPTConfig, read: WeightReader) -> DecoderOnly:
             feed_forward_norm=norm(f"{at}.layers.{i}.final_layer_norm"),
             up=read.linears([f"{at}.layers.{i}.fc1"]),
             down=read.linears([f"{at}.layers.{i}.fc2"]),
-            score_scale=(config.hidden_size // config.num_attention_heads) ** -0.5,
         )
 
     projected = config.word_embed_proj_dim != config.hidden_size

@@ -71,7 +71,7 @@ class Model(Protocol):
         """Runs the current token of each beam.
 
         Args:
-            token_ids: `[K, 1]` int32, the current tokens.
+            token_ids: `[K]` int32, the current tokens.
             index: scalar int32, the place of these tokens among the new ones, from 0.
             context: from `prefill`.
             kv_cache: keys and values of the new tokens so far, `[H, N, K, D]` a layer.

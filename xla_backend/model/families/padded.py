@@ -85,14 +85,14 @@ class PaddedModel:
         kv_cache: list[Any],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[Any]]:
-        num_beams, _ = token_ids.shape
+        num_beams = token_ids.shape[0]
         position = tf.tile(context.length + index, [num_beams])
         places = tf.stack([tf.zeros_like(position), position], axis=1)
         of_layers = [
             _layer(*of) for of in zip(self.layer_memory, context.prompt, kv_cache, strict=True)
         ]
         memory = _OfBeams(index, context.padding, kv_cache_bias, self.states)
-        x, written = self.run(tf.reshape(token_ids, [num_beams]), places, memory, of_layers)
+        x, written = self.run(token_ids, places, memory, of_layers)
         return self.logits(x), written
 
     def empty_kv_cache(self: PooledModel, num_beams: int, length: int) -> list[Any]:

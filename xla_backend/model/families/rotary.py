@@ -104,11 +104,6 @@ class Rotary(PaddedModel):
 
     @classmethod
     def from_checkpoint(cls, config: PretrainedConfig, read: WeightReader) -> Rotary:
-        """The model of a checkpoint.
-
-        Raises:
-            ModelUnavailable: a weight is missing, or the configuration is not supported.
-        """
         form = describe(config)
         activation = scaled = blocks.activation(form.activation)
         if form.activation_scales != (1.0, 1.0):

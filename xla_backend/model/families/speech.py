@@ -71,17 +71,6 @@ class Speech:
     context_length: int
     variables: Mapping[str, tf.Variable]
 
-    @classmethod
-    def from_checkpoint(
-        cls, config: WhisperConfig, read: WeightReader, *, prompt_length: int
-    ) -> Speech:
-        """The model of a checkpoint.
-
-        Raises:
-            ModelUnavailable: a weight is missing.
-        """
-        return _from_whisper(config, read, prompt_length)
-
     @property
     def vocabulary_size(self) -> int:
         return self.embedding.shape[1]
@@ -133,7 +122,7 @@ class Speech:
         kv_cache: list[KeysValues],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
-        x = self.embedding.columns(tf.reshape(token_ids, [token_ids.shape[0]]))
+        x = self.embedding.columns(token_ids)
         x += tf.gather(self.decoder_positions, self.prompt_length + index)
         x, current = self.decoder.step(x, context.stack, kv_cache, 0.0, kv_cache_bias, 0.0)
         return self._logits(x), current
@@ -155,7 +144,7 @@ def _with_neighbours(x: tf.Tensor, stride: int) -> tf.Tensor:
     return tf.concat([padded[i : i + frames : stride] for i in range(3)], axis=-1)
 
 
-def _from_whisper(config: WhisperConfig, read: WeightReader, prompt_length: int) -> Speech:
+def from_whisper(config: WhisperConfig, read: WeightReader, prompt_length: int) -> Speech:
     def norm(name: str) -> Norm:
         return Norm(read.variable(f"{name}.weight"), read.variable(f"{name}.bias"), 1e-5)
 
@@ -190,10 +179,7 @@ def _from_whisper(config: WhisperConfig, read: WeightReader, prompt_length: int)
 
     encoder, decoder = "model.encoder", "model.decoder"
     return Speech(
-        convolutions=(
-            read.convolution(f"{encoder}.conv1"),
-            read.convolution(f"{encoder}.conv2"),
-        ),
+        convolutions=(read.convolution(f"{encoder}.conv1"), read.convolution(f"{encoder}.conv2")),
         encoder_positions=read.variable(f"{encoder}.embed_positions.weight"),
         encoder=EncoderStack(
             layers=tuple(
