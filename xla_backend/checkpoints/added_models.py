@@ -1,7 +1,4 @@
-"""`AddedModels`: the models that were added on this computer, in a small file.
-
-Knows the file. Every process reads the file each time.
-"""
+"""`AddedModels`: the models that were added on this computer, in a small file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The formats of weights in memory and of activations, and the kernels that compute with them.
-
-Knows the choices and where they are made.
-"""
+"""The formats of weights in memory and of activations, and the kernels that compute with them."""
 
 from __future__ import annotations
 

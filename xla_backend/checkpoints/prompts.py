@@ -1,8 +1,4 @@
-"""Prompts: checks, and encoding to tokens.
-
-Knows the rules for prompts and their error messages. Must not know TensorFlow: the engine and the
-page's process give the same messages.
-"""
+"""Prompts: checks with their messages, the same in the engine and the page, and encoding."""
 
 from __future__ import annotations
 

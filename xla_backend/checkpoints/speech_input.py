@@ -1,7 +1,4 @@
-"""The input of a speech model: a window's spectrogram and the decoder prompt.
-
-Knows a checkpoint's feature extractor, its languages and its special tokens.
-"""
+"""The input of a speech model: a window's spectrogram and the decoder prompt."""
 
 from __future__ import annotations
 

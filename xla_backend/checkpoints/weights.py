@@ -2,8 +2,7 @@
 
 Knows `config.json`, the Hub's three weight formats without pickle (safetensors from PyTorch and
 from Keras, and `tf_model.h5`), which folders have a GGUF or CTranslate2 file instead, and the
-tensors of each architecture. Must not know where a folder came from, nor TensorFlow or modelling
-code: weights are numpy arrays with the same names in all formats.
+tensors of each architecture. Weights are numpy arrays with the same names in all formats.
 """
 
 from __future__ import annotations

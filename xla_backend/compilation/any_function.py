@@ -1,8 +1,4 @@
-"""`jit`: compiles any TensorFlow function or Keras model with XLA, and times every call.
-
-Knows how arguments become a signature, and how to time tracing, compiling and running separately.
-Must not know language models: they have their own engine.
-"""
+"""`jit`: compiles any TensorFlow function or Keras model with XLA, and times every call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`Compiler`: restores functions from the store, or traces and compiles them and stores the result.
-
-Knows how a definition and XLA's machine code travel between TensorFlow and the store.
-"""
+"""`Compiler`: restores functions from the store, or traces, compiles and stores them."""
 
 from __future__ import annotations
 

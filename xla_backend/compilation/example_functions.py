@@ -1,7 +1,4 @@
-"""`ExampleFunctions`: the functions of the *Functions* tab, called in three ways.
-
-Knows their layers and how to time three ways of calling one.
-"""
+"""`ExampleFunctions`: the functions of the *Functions* tab, called in three ways."""
 
 from __future__ import annotations
 

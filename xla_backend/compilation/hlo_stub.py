@@ -1,7 +1,5 @@
 """HLO stubs: tiny functions under which XLA's persistent cache finds another function's code.
 
-Knows how that cache looks code up.
-
 XLA looks code up by its HLO. To get that, TensorFlow lowers the whole graph, which took more than
 half of the time of restoring. An HLO stub has the same arguments and results as the function and
 computes nothing, so lowering it is fast. We put the function's machine code into the stub's cache

@@ -1,7 +1,6 @@
 """Names of compiled functions in TensorFlow, in XLA's cache and in the store.
 
-Knows how a model's identity and a cache key become names. Must not know TensorFlow: the page's
-process looks the same names up in the store.
+The page's process, without TensorFlow, looks the same names up in the store.
 """
 
 from __future__ import annotations

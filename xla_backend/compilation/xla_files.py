@@ -1,7 +1,4 @@
-"""The files of XLA's persistent cache: the fields that are used here.
-
-Knows their format.
-"""
+"""The files of XLA's persistent cache: the fields that are used here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`GrammarStore`: automata on disk, which survive a restart.
-
-Knows the store's entries and the tables of an automaton. Must not know how automata are made.
-"""
+"""`GrammarStore`: automata on disk, which survive a restart."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`Grammars`: the automata of one model, each made once.
-
-Knows which grammar is asked for, and what is in memory or on disk. Must not know how rows use them.
-"""
+"""`Grammars`: the automata of one model, each made once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Calls of tools in a model's text: which texts there may be.
-
-Knows a `ToolFormat`, JSON schemas and the notation of rules. Must not know automata or protocols.
-"""
+"""Calls of tools in a model's text: which texts there may be."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One layer called in three ways: operation by operation, as a graph, compiled by XLA.
-
-Knows how to count traced operations.
-"""
+"""One layer called in three ways: operation by operation, as a graph, compiled by XLA."""
 
 from __future__ import annotations
 

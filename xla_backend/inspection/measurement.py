@@ -1,7 +1,4 @@
-"""`Measurement`: one measured token and the machine's limits, as data.
-
-Knows what the numbers mean.
-"""
+"""`Measurement`: one measured token and the machine's limits, as data."""
 
 from __future__ import annotations
 

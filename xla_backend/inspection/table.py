@@ -1,7 +1,4 @@
-"""`lines`: an inspection as text for a terminal.
-
-Knows columns and units.
-"""
+"""`lines`: an inspection as text for a terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`write`: a key's functions as XLA's texts; `passes`: what each pass changes in one layer.
 
-Knows TensorFlow's API for them, which traces and compiles again.
+Both trace and compile again.
 """
 
 from __future__ import annotations

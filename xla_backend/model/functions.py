@@ -1,7 +1,4 @@
-"""`FunctionBuilder`: makes the compiled functions of one model for cache keys.
-
-Knows how a key becomes compiled functions, from the store or by tracing and compiling.
-"""
+"""`FunctionBuilder`: makes the compiled functions of one model for cache keys."""
 
 from __future__ import annotations
 

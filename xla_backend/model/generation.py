@@ -1,7 +1,4 @@
-"""`Generation`: the text of one request with a padded key, step by step.
-
-Knows its state and its options.
-"""
+"""`Generation`: the text of one request with a padded key, step by step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """`KVMemory`: blocks of memory for keys and values, allocated to rows one by one as they grow, and
 rows' states; `SharedLimit`: the limit of all models' together.
-
-Knows addresses and limits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`LoadedModel`: one model with its tokenizer, loaded and ready to generate.
-
-Knows what is loaded from a model's files, and how a prompt runs.
-"""
+"""`LoadedModel`: one model with its tokenizer, loaded and ready to generate."""
 
 from __future__ import annotations
 

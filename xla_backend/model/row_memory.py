@@ -1,7 +1,4 @@
-"""The KV memory of rows as a graph sees it: addresses in memory of our own, or variables.
-
-Knows how each kind is read and written outside of a graph.
-"""
+"""The KV memory of rows as a graph sees it: addresses in memory of our own, or variables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tries calls of a fresh `tf.function` and counts the traces and compilations of each.
-
-Knows TensorFlow's count of traces, and the files that XLA writes for each compilation.
-"""
+"""Tries calls of a fresh `tf.function` and counts the traces and compilations of each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Conditions on JSON values: what remains of a schema's keywords.
-
-Knows which values a condition allows apart from what is inside them. Must not know keywords.
-"""
+"""Conditions on JSON values: what remains of a schema's keywords."""
 
 from __future__ import annotations
 

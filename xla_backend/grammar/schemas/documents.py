@@ -1,8 +1,8 @@
 """Rules of the JSON documents that a schema allows.
 
-Knows how JSON writes the cases of a schema (`algebra`): in which order members come, where commas
-are. Must not know keywords nor tokens. Of all valid documents those can be written that name
-properties in the schema's order, others behind them, and break lines and indent as people do.
+Knows how JSON writes the cases of a schema (`algebra`). Of all valid documents those can be written
+that name properties in the schema's order, others behind them, and break lines and indent as people
+do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Keywords of all drafts (4 to 2020-12, and OpenAPI 3.0) in the newest one's form.
 
-Knows which values a keyword can have, what people write instead, and how drafts differ. Must not
-know what keywords mean.
+Knows which values a keyword can have, what people write instead, and how drafts differ.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What keywords say: the branches of which one must hold where a keyword holds, or does not.
 
-Knows each keyword and what becomes of it under negation. Must not know how branches are multiplied
-out: `algebra` does.
+`algebra` multiplies them out.
 """
 
 from __future__ import annotations

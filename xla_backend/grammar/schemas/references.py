@@ -1,7 +1,4 @@
-"""`References`: the parts of a schema that its references name.
-
-Knows identifiers, anchors and pointers (RFC 6901). Must not know what keywords mean.
-"""
+"""`References`: parts of a schema by identifiers, anchors and pointers (RFC 6901)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Texts of strings, numbers and constants that a case allows, as parts of rules.
-
-Knows how JSON writes them. Must not know keywords.
-"""
+"""Texts of strings, numbers and constants that a case allows, as parts of rules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The number of TensorFlow operations, for one call or one round of a loop.
-
-Knows function definitions: calls, branches, loops.
-"""
+"""The number of TensorFlow operations, for one call or one round of a loop."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`read`: inspects the compiled functions of a cache key in the store.
 
-Knows the contents of the store's entries. Nothing is traced, compiled or run.
+Nothing is traced, compiled or run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A foreign function's call as an operation of a graph that XLA compiles.
-
-Knows StableHLO's form of such a call.
-"""
+"""A foreign function's call as an operation of a graph that XLA compiles."""
 
 from __future__ import annotations
 

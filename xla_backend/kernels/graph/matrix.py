@@ -1,7 +1,4 @@
-"""`Matrix`: weights in the format and layout of fast products.
-
-Knows when our own machine code pays, and what is used otherwise.
-"""
+"""`Matrix`: weights in the format and layout of fast products."""
 
 from __future__ import annotations
 

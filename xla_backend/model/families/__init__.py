@@ -1,7 +1,4 @@
-"""The model families: what differs between architectures, with one interface (`model.Model`).
-
-Knows which configuration belongs to which family.
-"""
+"""The model families: what differs between architectures, with one interface (`model.Model`)."""
 
 from __future__ import annotations
 
