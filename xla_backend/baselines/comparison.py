@@ -157,7 +157,7 @@ class BaselineComparison:
     Attributes:
         results: of each baseline, from its first call on.
         failures: one sentence for each baseline that failed.
-        is_over: whether all measurements are done.
+        is_over: whether all measurements are done. stopped: whether it was stopped.
 
     Example:
         >>> comparison = BaselineComparison("gpt2-stories", "Once upon a time")
@@ -224,12 +224,8 @@ class BaselineComparison:
         self._registry = Registry() if registry is None else registry
         self._lock = threading.Lock()
         self._processes: dict[Baseline, ChildProcess] = {}
-        self._stopped = False
+        self.stopped = False
         self._since = time.perf_counter()
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopped
 
     @property
     def identical(self) -> bool | None:
@@ -250,7 +246,7 @@ class BaselineComparison:
     def stop(self) -> None:
         """Ends all processes, from any thread; finished measurements stay."""
         with self._lock:
-            self._stopped = True
+            self.stopped = True
             for process in self._processes.values():
                 process.kill()
 
@@ -276,11 +272,12 @@ class BaselineComparison:
         try:
             yield from work
         except (BaselineMissing, EngineStopped) as error:
-            if not self._stopped:
+            if not self.stopped:
                 self.failures[baseline] = str(error)
 
     def _first_call(self, baseline: Baseline, folder: str) -> Iterator[BaselineProgress]:
-        job = self._job(baseline, str(Path(folder, "store")))
+        request = self.model, self.prompt, self.options, self._registry
+        job = BaselineJob(baseline, *request, str(Path(folder, "store")), time.perf_counter())
         variables = variables_for(baseline)
         try:
             if baseline in OF_TRANSFORMERS and self._is_rotary():
@@ -311,7 +308,7 @@ class BaselineComparison:
 
     def _is_due(self, baseline: Baseline) -> bool:
         is_left = calls_left(self.results[baseline].cached_s, self.cached_calls)
-        return is_left and baseline not in self.failures and not self._stopped
+        return is_left and baseline not in self.failures and not self.stopped
 
     def _repeat(self, baseline: Baseline, calls: int) -> Iterator[BaselineProgress]:
         self._processes[baseline].send("call", None)
@@ -325,7 +322,7 @@ class BaselineComparison:
 
     def _start(self, baseline: Baseline, start: Callable[[], ChildProcess]) -> None:
         with self._lock:
-            if self._stopped:
+            if self.stopped:
                 raise EngineStopped("It was stopped.")
             self._processes[baseline] = start()
         self._since = time.perf_counter()
@@ -361,17 +358,6 @@ class BaselineComparison:
             for process in self._processes.values():
                 process.end()
             self._processes.clear()
-
-    def _job(self, baseline: Baseline, store: str) -> BaselineJob:
-        return BaselineJob(
-            baseline,
-            self.model,
-            self.prompt,
-            self.options,
-            self._registry,
-            store,
-            time.perf_counter(),
-        )
 
 
 def variables_for(baseline: Baseline) -> dict[str, str]:

@@ -25,16 +25,9 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
 
 CONFIG_FILES = ("config.json", "generation_config.json", "preprocessor_config.json")
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "normalizer.json",
-    "spiece.model",
+TOKENIZER_FILES = tuple(
+    "tokenizer.json tokenizer_config.json chat_template.jinja special_tokens_map.json "
+    "added_tokens.json vocab.json merges.txt normalizer.json spiece.model".split()
 )
 _ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _QUANTIZATION = re.compile(r"[A-Za-z0-9_]+")

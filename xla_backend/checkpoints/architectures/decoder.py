@@ -22,14 +22,9 @@ from xla_backend.checkpoints.architectures.forms import (
 from xla_backend.checkpoints.architectures.positions import context_length, rotary
 from xla_backend.interface.errors import ModelUnavailable
 
-SIZES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-    "vocab_size",
+SIZES = tuple(
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
+    "max_position_embeddings vocab_size".split()
 )
 
 

@@ -52,15 +52,9 @@ ARCHITECTURES = (
         model_type="t5",
         name="T5",
         family="encoder-decoder",
-        sizes=(
-            "d_model",
-            "d_kv",
-            "d_ff",
-            "num_heads",
-            "num_layers",
-            "num_decoder_layers",
-            "relative_attention_num_buckets",
-            "vocab_size",
+        sizes=tuple(
+            "d_model d_kv d_ff num_heads num_layers num_decoder_layers "
+            "relative_attention_num_buckets vocab_size".split()
         ),
         context_setting=None,
         heads_divide_width=False,
