@@ -202,14 +202,10 @@ def _smaller(grammar: Grammar) -> Grammar:
     """A grammar without the schemas of tools that are not strict; itself where it has none."""
     if grammar.kind != "tool_calls":
         return grammar
-    return dataclasses.replace(grammar, text=_without_schemas(grammar.text))
-
-
-def _without_schemas(text: str) -> str:
-    rules_text = json.loads(text)
+    rules_text = json.loads(grammar.text)
     for name in rules_text["tools"].keys() - set(rules_text["strict"]):
         rules_text["tools"][name] = _ANY_OBJECT
-    return json.dumps(rules_text)
+    return dataclasses.replace(grammar, text=json.dumps(rules_text))
 
 
 def _in_tables(grammar: Grammar, vocabulary: TokenBytes) -> Automaton | StepByStep:
