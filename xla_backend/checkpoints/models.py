@@ -6,6 +6,7 @@ Transformers only to locate a model, so a page can list the models at once.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib.metadata
@@ -487,16 +488,20 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
     """The entry of a local model, with the fields from its config files."""
     described = ARCHITECTURES[config["model_type"]]
     context_length = config.get(described.context_setting or "")
+    languages = _generation_values(folder).get("lang_to_id")
+    stored_bytes = None
+    with contextlib.suppress(ModelUnavailable, OSError):
+        stored_bytes = sum(path.stat().st_size for path in weight_files(folder))
     return dataclasses.replace(
         info,
         family=described.family,
         context_length=(usable := _usable(config["model_type"], context_length, config)),
         own_context=context_length if usable != context_length else None,
         on_disk=True,
-        is_multilingual=_is_multilingual(folder),
+        is_multilingual=isinstance(languages, dict) and len(languages) > 1,
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
-        stored_bytes=_stored_bytes(folder),
+        stored_bytes=stored_bytes,
         sampling=_sampling(folder) or _known_sampling(info.name, folder),
     )
 
@@ -511,13 +516,6 @@ def _known_sampling(name: str, place: Path) -> dict[str, float]:
     titles = {known.rpartition("/")[2]: described for known, described in _KNOWN.items()}
     called = (title for title in titles if f"{place.name}.".startswith(f"{title}."))
     return titles[title].sampling if (title := next(called, None)) else {}
-
-
-def _stored_bytes(folder: Path) -> int | None:
-    try:
-        return sum(path.stat().st_size for path in weight_files(folder))
-    except (ModelUnavailable, OSError):
-        return None
 
 
 def _usable(model_type: str, context_length: object, config: dict[str, Any]) -> int | None:
@@ -564,12 +562,6 @@ def _as_on_disk(info: ModelInfo) -> ModelInfo:
     if place is None or find(values.get("model_type")) is None:
         return info
     return _with_config(info, place, values)
-
-
-def _is_multilingual(folder: Path) -> bool:
-    """Whether the generation config lists several languages, as multilingual Whisper's does."""
-    languages = _generation_values(folder).get("lang_to_id")
-    return isinstance(languages, dict) and len(languages) > 1
 
 
 def _generation_values(folder: Path) -> dict[str, Any]:

@@ -355,16 +355,15 @@ class Tokenizer:
     def token_text(self, id: int) -> str:
         """A token's text for display: with its leading space, or a special token's name."""
         if id not in self._texts:
-            self._texts[id] = self._read_token(id)
+            piece = self._rust.id_to_token(id)
+            if piece is None:
+                text = f"<{id}>"
+            elif self._spells_bytes:
+                text = self.piece_bytes(id).decode("utf-8", errors="replace")
+            else:
+                text = piece.replace("▁", " ")
+            self._texts[id] = text
         return self._texts[id]
-
-    def _read_token(self, id: int) -> str:
-        piece = self._rust.id_to_token(id)
-        if piece is None:
-            return f"<{id}>"
-        if self._spells_bytes:
-            return self.piece_bytes(id).decode("utf-8", errors="replace")
-        return piece.replace("▁", " ")
 
     @property
     def is_byte_level(self) -> bool:

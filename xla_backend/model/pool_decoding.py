@@ -136,7 +136,7 @@ class PoolDecoder:
             done=tf.ones([rows], tf.bool),
             counts=tf.zeros([rows, self.model.vocabulary_size], tf.int32),
             grammar=tf.zeros([rows], tf.int32),
-            lookup=Lookup.initial(self.context_length) if self.num_drafts else (),
+            lookup=Lookup.of([], self.context_length) if self.num_drafts else (),
         )
 
     def decode(

@@ -272,11 +272,13 @@ class GGUFFile:
         Raises:
             ModelUnavailable: their quantization cannot be undone, or they are none.
         """
+        from gguf import GGMLQuantizationType
+
         stored = self._stored[name]
         if len(stored.shape) not in (2, 3):
             raise self.damaged(f"{shown(name, 60)} holds no matrices")
         rows, columns = stored.shape[-2:]
-        kind = _kind_of(stored)
+        kind = GGMLQuantizationType(stored.kind).name
         if not as_stored or kind not in {*FORMATS, *_SIXTEEN_BITS}:
             return [*self.read(name).reshape(-1, rows, columns)]
         raw = mapped.part(stored.data, stored.start, stored.size).reshape(
@@ -418,9 +420,3 @@ class GGUFFile:
         else:
             raise self.damaged("it has arrays of arrays, which no model has")
         return _Array(kind, start, count)
-
-
-def _kind_of(stored: _Stored) -> str:
-    from gguf import GGMLQuantizationType
-
-    return GGMLQuantizationType(stored.kind).name
