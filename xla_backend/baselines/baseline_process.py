@@ -191,11 +191,7 @@ def _transformers(job: BaselineJob, report: Report) -> tuple[BaselineResult, Rep
 
 
 def _lengths(job: BaselineJob, files: ModelFiles) -> tuple[int, int]:
-    """The prompt's tokens, and the slots that this engine would pad them to.
-
-    Raises:
-        InvalidRequest: the prompt is empty or too long.
-    """
+    """The prompt's tokens, and the slots that this engine would pad them to."""
     from xla_backend.checkpoints.tokenization import Tokenizer
 
     tokenizer = Tokenizer.load(files.folder)

@@ -232,11 +232,7 @@ def _opened(path: Path, track: int) -> Iterator[tuple[int, int, float, int, Iter
 
 
 def _checked_rate(rate: Any) -> int:
-    """The rate as a whole number of Hz.
-
-    Raises:
-        InvalidRequest: it is not one from MIN_RATE to MAX_RATE.
-    """
+    """The rate as a whole number of Hz."""
     good = (
         isinstance(rate, numbers.Real | np.number)
         and not isinstance(rate, bool | np.bool_)

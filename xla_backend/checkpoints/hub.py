@@ -38,7 +38,6 @@ class Download:
     """Progress of a download; `str()` gives it in megabytes.
 
     Attributes:
-        name: of the model.
         done, total: bytes.
     """
 
@@ -60,7 +59,6 @@ class Repository:
     """A repository of the Hub, before anything is downloaded.
 
     Attributes:
-        name: the requested name.
         files: the needed files, with their sizes.
         license: from its card; empty if there is none.
         gguf_architecture: llama.cpp's name of the architecture of its GGUF files; empty if the Hub
@@ -106,7 +104,6 @@ def find_repository(name: str, alternatives: Iterable[str] = ()) -> Repository:
     """What the Hub says about a model; downloads nothing.
 
     Args:
-        name: of the model.
         alternatives: models to suggest if the Hub cannot be reached.
 
     Raises:
@@ -153,7 +150,6 @@ def download(
     """Downloads the needed files, in one weight format, into the Hub's own cache.
 
     Args:
-        name: of the model.
         on_progress: called twice a second.
         alternatives: as for `find_repository`.
 

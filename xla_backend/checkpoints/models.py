@@ -670,11 +670,7 @@ def _first_line_of_card(folder: Path) -> str | None:
 
 
 def _as_folder(name: object) -> Path | None:
-    """The folder or GGUF file of this path; None if the name does not look like a path.
-
-    Raises:
-        ModelUnavailable: it looks like a path, but there is no such folder or GGUF file.
-    """
+    """The folder or GGUF file of this path; None if the name does not look like a path."""
     if not isinstance(name, str) or not name.strip():
         return None
     try:

@@ -31,9 +31,7 @@ def encode_prompt(
     """Checks and encodes a prompt; returns its token ids.
 
     Args:
-        tokenizer: the model's.
         prompt: the text to continue, or messages.
-        info: the model.
         template: see `Tokenizer.encode`.
 
     Raises:

@@ -211,7 +211,6 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     file if its numbers have the right type.
 
     Args:
-        folder: of the model.
         as_stored: matrices of a GGUF file keep their blocks; see `GGUFFile.read_stored`.
 
     Returns:
@@ -526,11 +525,7 @@ def _damaged(path: Path, reason: str) -> ModelUnavailable:
 
 
 def _expected_shapes(config: PretrainedConfig, folder: Path) -> Mapping[str, tuple[int, ...]]:
-    """Name and shape of all tensors of a model with this config.
-
-    Raises:
-        ModelUnavailable: a size is not a positive whole number, or heads do not divide the width.
-    """
+    """Name and shape of all tensors of a model with this config."""
     where, described = folder / "config.json", ARCHITECTURES[config.model_type]
     for name in described.sizes:
         value = getattr(config, name, None)

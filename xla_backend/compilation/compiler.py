@@ -60,7 +60,6 @@ class Compiler:
         """Makes a function ready to run for one set of argument shapes.
 
         Args:
-            function: a traced function.
             entry: name of its machine code in the store.
             arguments: nests of tensors with those shapes, whose values give it no work to do.
 

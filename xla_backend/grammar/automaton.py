@@ -331,7 +331,6 @@ def _functions(
     Args:
         columns: `[S + 1, B]`, the next states for classes of bytes.
         byte_class: `[256]`.
-        vocabulary: the tokens.
     """
     states, classes = columns.shape
     weights = _weights(states)

@@ -145,11 +145,7 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
 
 
 def _check_apart(form: ToolFormat, tools: Tools, answer: Grammar | None) -> None:
-    """Checks that no answer begins as a call: step by step, only one of both can be followed.
-
-    Raises:
-        InvalidRequest: one may.
-    """
+    """Checks that no answer begins as a call: step by step, only one of both can be followed."""
     is_json = answer is None or answer.kind in ("json_schema", "json_object")
     if not tools.must_call and not (is_json and (form.marker or answer is None)):
         raise InvalidRequest("answers of this form may begin as calls of tools.")

@@ -45,16 +45,12 @@ class Inspector:
 
     Methods that take a model raise InvalidRequest or ModelUnavailable if it or the key is wrong,
     and EngineStopped if the process failed.
-
-    Attributes:
-        store: has the functions.
     """
 
     def __init__(self, store: Store, registry: Registry, gives_way: bool = True) -> None:
         """A process starts with each question.
 
         Args:
-            store: has the functions.
             registry: the models that may be loaded, to measure them.
             gives_way: whether its processes have low priority, for use while an engine serves.
         """

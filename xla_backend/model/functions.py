@@ -90,7 +90,6 @@ class FunctionBuilder:
         Args:
             decoder: see above. pool: of rows over KV memory; None where that is impossible.
             identity: from `naming.identity`.
-            compiler: makes or restores them.
         """
         self.decoder = decoder
         self._pool = pool
@@ -154,7 +153,6 @@ class FunctionBuilder:
         Python's lock.
 
         Args:
-            key: the sizes.
             on_step: called when each step begins.
             rows: of the pool, where the key is its.
         """

@@ -82,8 +82,6 @@ class PoolDecoder:
     """Reads prompts and generates tokens over KV memory.
 
     Attributes:
-        model: see `PooledModel`.
-        selection: how tokens are selected.
         context_length: the positions that a row can have.
         memory: of the rows. grammars: that they follow.
         num_drafts: T, how many drafts a pass verifies, of one row; 0 for none.
@@ -113,7 +111,6 @@ class PoolDecoder:
         Args:
             logit_places: `[K]` int32, the places of the tokens before the logits; then -1.
             token_ids, places: see `PooledModel.run`.
-            blocks: see `decode`.
 
         Returns:
             The logits of the tokens after them, `[K, V]`.
@@ -162,7 +159,6 @@ class PoolDecoder:
             grammars: `[R, FIELDS]` int64, the rows' grammars; see `kernels.grammar`.
             blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come, and of
                 their states.
-            state: of the rows.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
         given = _Given(controls, seen, logits, grammars, blocks)

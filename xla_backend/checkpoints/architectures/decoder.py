@@ -111,7 +111,6 @@ def state_sizes(config: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """The fields of a `StateForm` that are sizes.
 
     Args:
-        config: of the model.
         names: of the settings with `heads`, `key_heads`, `keys`, `values` and `taps`.
 
     Raises:

@@ -64,7 +64,6 @@ def rotary(
     """The rotary positions of a layer.
 
     Args:
-        config: of the model.
         rope: Hugging Face's `rope_parameters`. `linear` stretches all positions (arXiv:2306.15595);
             `llama3` only the slow ones, and those between in part (Llama 3.1's release); `yarn`
             likewise by the index of the pair (arXiv:2309.00071); `longrope` each pair by its own

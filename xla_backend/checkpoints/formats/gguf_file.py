@@ -55,7 +55,6 @@ class _Stored:
     """A tensor in the file.
 
     Attributes:
-        data: the file.
         shape: rows first, as in numpy.
         kind: the number of its quantization.
         start, size: bytes.
@@ -118,12 +117,7 @@ def find(place: Path) -> Path | None:
 
 
 class GGUFFile:
-    """A GGUF file of version 2 or 3, mapped into memory; of a model in pieces, all of them.
-
-    Attributes:
-        path: of the file.
-        tensors: names of its tensors.
-    """
+    """A GGUF file of version 2 or 3, mapped into memory; of a model in pieces, all of them."""
 
     def __init__(self, path: Path, piece: int = 0) -> None:
         """Reads all but arrays and tensors, and checks where those are.

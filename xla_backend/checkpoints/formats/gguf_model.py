@@ -158,11 +158,7 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
 
 
 def _architecture(file: GGUFFile) -> tuple[Architecture, GGUFLayout]:
-    """The description of the file's architecture.
-
-    Raises:
-        ModelUnavailable: it is not known, or the file is not a whole model.
-    """
+    """The description of the file's architecture."""
     architecture = file.value("general.architecture", str)
     if (kind := file.value("general.type", str, "model")) == "adapter":
         raise ModelUnavailable(

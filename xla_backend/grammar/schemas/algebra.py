@@ -57,7 +57,6 @@ class Algebra:
         """Takes a schema.
 
         Args:
-            root: the schema.
             is_closed: as under OpenAI's `strict`: objects have no other members than those named,
                 unless `additionalProperties` says so, and keywords that are not known are refused.
             is_lenient: whether a keyword that cannot be read is left out.

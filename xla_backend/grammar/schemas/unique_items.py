@@ -31,7 +31,6 @@ class _Open:
         is_object, is_unique: what it is.
         start: where its current item begins in the text. count: of its items before that.
         seen: the items before, as keys and as they were written.
-        name: of the current member.
     """
 
     goals: set[Goals]

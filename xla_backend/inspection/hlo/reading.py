@@ -33,9 +33,7 @@ def read(store: Store, identity: str, key: CacheKey) -> tuple[FunctionInside, Fu
     """Prefill in one call, and decode for one token.
 
     Args:
-        store: has the functions.
         identity: of the model, from `naming.identity`.
-        key: of the functions.
 
     Raises:
         InvalidRequest: they are not in the store.

@@ -90,7 +90,6 @@ class Memory(Protocol):
             lines: `[T, heads.line]` float32.
             layer: in KV memory `[3]` int64: where this layer begins in a state, in bytes; then what
                 is not read.
-            heads: sizes.
             corrects: c.
 
         Returns:
@@ -207,7 +206,6 @@ def step(
         prompt, states: `[.., heads.numbers]` float32: after prompts, and after new tokens.
         source: `[n]` int32: which of `states` a token goes on from; below 0, `-1 - source` of
             `prompt`.
-        heads: sizes.
         corrects: c.
 
     Returns:
