@@ -209,11 +209,7 @@ def load_model(files: ModelFiles) -> Any:
         ModelUnavailable: weights that the architecture needs are missing.
     """
     # The overlay's version, which is older than the one that mypy reads.
-    from transformers import (  # type: ignore[attr-defined]
-        GenerationConfig,
-        TFAutoModelForCausalLM,
-        TFAutoModelForSeq2SeqLM,
-    )
+    from transformers import GenerationConfig, TFAutoModelForCausalLM, TFAutoModelForSeq2SeqLM  # type: ignore[attr-defined]
     from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
 
     from xla_backend.checkpoints.weights import read_weights

@@ -175,10 +175,7 @@ class Tokenizer:
     def tool_format(self) -> ToolFormat:
         """How the model writes tool calls, according to its chat template."""
         render = functools.partial(
-            self._apply,
-            tokenize=False,
-            sanitize_control_tokens=False,
-            continue_final_message=False,
+            self._apply, tokenize=False, sanitize_control_tokens=False, continue_final_message=False
         )
         if self._chat is None:
             return GENERIC

@@ -271,9 +271,7 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     return fitted
 
 
-def _joined(
-    tensors: Iterable[tuple[Path, str, Weights]],
-) -> Iterator[tuple[Path, str, Weights]]:
+def _joined(tensors: Iterable[tuple[Path, str, Weights]]) -> Iterator[tuple[Path, str, Weights]]:
     """Joins blocks and scales of MXFP4: a matrix for each expert.
 
     Transformers has both of all experts as a tensor of bytes, which may lie in different files.

@@ -12,14 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from xla_backend.grammar import (
-    automaton,
-    channels,
-    gbnf,
-    json_text,
-    step_by_step,
-    tool_calls,
-)
+from xla_backend.grammar import automaton, channels, gbnf, json_text, step_by_step, tool_calls
 from xla_backend.grammar.automaton import Automaton, TokenBytes
 from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.pattern import Pattern

@@ -152,7 +152,7 @@ def _has_anchor(kind: Any, value: Any) -> bool:
 
 
 _SAME = {
-    r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$",  # Pydantic's Decimal
+    r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$"  # Pydantic's Decimal
 }
 """Common patterns with look-around, and others that match the same."""
 

@@ -162,9 +162,7 @@ class Decoder:
             return step + 1, state, kv_cache
 
         _, state, kv_cache = tf.while_loop(
-            goes_on,
-            one_step,
-            (0, state._replace(kv_cache=[]), tf.nest.flatten(structure)),
+            goes_on, one_step, (0, state._replace(kv_cache=[]), tf.nest.flatten(structure))
         )
         return state._replace(kv_cache=tf.nest.pack_sequence_as(structure, kv_cache))
 

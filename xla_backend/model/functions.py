@@ -142,10 +142,7 @@ class FunctionBuilder:
             return time.perf_counter() - start, is_restored
 
     def build(
-        self,
-        key: CacheKey,
-        on_step: Callable[[Literal["trace", "compile"]], None],
-        rows: int = 1,
+        self, key: CacheKey, on_step: Callable[[Literal["trace", "compile"]], None], rows: int = 1
     ) -> Built[KeyFunctions]:
         """Makes the functions of a key ready to run, from the store or by tracing and compiling.
 

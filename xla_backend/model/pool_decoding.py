@@ -100,11 +100,7 @@ class PoolDecoder:
         return {**self.memory.variables, **self.grammars.variables}
 
     def read(
-        self,
-        logit_places: tf.Tensor,
-        token_ids: tf.Tensor,
-        places: tf.Tensor,
-        blocks: tf.Tensor,
+        self, logit_places: tf.Tensor, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor
     ) -> tf.Tensor:
         """Reads a chunk of prompts.
 
@@ -176,12 +172,7 @@ class PoolDecoder:
         )
         return tf.while_loop(goes_on, go_on, (0, nothing))[1]
 
-    def _pass(
-        self,
-        step: tf.Tensor,
-        decoded: Decoded,
-        given: _Given,
-    ) -> tuple[tf.Tensor, Decoded]:
+    def _pass(self, step: tf.Tensor, decoded: Decoded, given: _Given) -> tuple[tf.Tensor, Decoded]:
         """One token for each row."""
         state = decoded.state
         runs = ~state.done & ~state.has_logits
@@ -226,10 +217,7 @@ class PoolDecoder:
         return after, records
 
     def _pass_with_drafts(
-        self,
-        step: tf.Tensor,
-        decoded: Decoded,
-        given: _Given,
+        self, step: tf.Tensor, decoded: Decoded, given: _Given
     ) -> tuple[tf.Tensor, Decoded]:
         """One pass of the model: adds a token, and one more for each draft that is right.
 

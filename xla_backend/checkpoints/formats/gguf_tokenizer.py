@@ -231,10 +231,7 @@ def _add_tokens(
     tokenizer.add_tokens(
         [
             AddedToken(
-                token,
-                normalized=False,
-                special=kind != _USER_DEFINED,
-                rstrip=token not in plain,
+                token, normalized=False, special=kind != _USER_DEFINED, rstrip=token not in plain
             )
             for token, kind in zip(tokens, kinds, strict=False)
             # Runs of ▁ are in the text only after normalisation.

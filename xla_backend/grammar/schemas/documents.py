@@ -179,12 +179,7 @@ class DocumentRules:
         return Enclosed("{", "}", body)
 
     def _extras(
-        self,
-        case: Case,
-        named: list[str],
-        on_names: Goals,
-        some: list[SomeMember],
-        is_closed: bool,
+        self, case: Case, named: list[str], on_names: Goals, some: list[SomeMember], is_closed: bool
     ) -> list[_Member]:
         """The members that are not named, by the patterns that their names match."""
         members = case.of(Members)
@@ -404,13 +399,7 @@ class DocumentRules:
         return Enclosed("[", "]", body)
 
     def _with_some(
-        self,
-        case: Case,
-        some: list[SomeItem],
-        front: int,
-        fewest: int,
-        most: int | None,
-        at: str,
+        self, case: Case, some: list[SomeItem], front: int, fewest: int, most: int | None, at: str
     ) -> Node:
         """Items of which some must satisfy more: states by place and those that are pending."""
         top = max(front, fewest, 1, *(each.start for each in some), 0 if most is None else most + 1)

@@ -56,12 +56,7 @@ class Memory(Protocol):
         """
 
     def before(
-        self,
-        lines: tf.Tensor,
-        layer: Any,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: Any, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
         """Writes the lines of new tokens, and reads those of the positions before each.
 
@@ -130,12 +125,7 @@ class Addresses(NamedTuple):
         return foreign_call.call(attention.NAME, operands, heads * size, has_side_effect=True)
 
     def before(
-        self,
-        lines: tf.Tensor,
-        layer: tf.Tensor,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: tf.Tensor, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
         layer += tf.constant([offset, 0, in_state], tf.int64)
         operands, columns = [lines, *self, layer], count * lines.shape[1]

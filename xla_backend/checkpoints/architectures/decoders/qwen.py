@@ -64,10 +64,7 @@ ARCHITECTURES = (
         ),
     ),
     DecoderArchitecture(
-        model_type="qwen3",
-        name="Qwen3",
-        fields=qwen3,
-        gguf=GGUFLayout(architecture="qwen3"),
+        model_type="qwen3", name="Qwen3", fields=qwen3, gguf=GGUFLayout(architecture="qwen3")
     ),
     DecoderArchitecture(
         model_type="qwen3_moe",
