@@ -55,9 +55,6 @@ def read(audio: AudioInput, rate: int, max_seconds: float = DEFAULT_MAX_SECONDS)
 
     Returns:
         (n,) float32, n >= 1.
-
-    Raises:
-        InvalidRequest: the recording is unusable; the message is for the person who sent it.
     """
     if isinstance(audio, str | os.PathLike):
         return _read_file(Path(audio), rate, max_seconds)

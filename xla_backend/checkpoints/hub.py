@@ -105,9 +105,6 @@ def find_repository(name: str, alternatives: Iterable[str] = ()) -> Repository:
 
     Args:
         alternatives: models to suggest if the Hub cannot be reached.
-
-    Raises:
-        ModelUnavailable: the Hub cannot be reached, refuses, or has no readable weights.
     """
     from huggingface_hub import HfApi
 
@@ -131,11 +128,7 @@ def find_repository(name: str, alternatives: Iterable[str] = ()) -> Repository:
 
 
 def fetch_config(name: str) -> Path:
-    """Downloads config.json alone; returns its folder.
-
-    Raises:
-        ModelUnavailable: as for `find_repository`.
-    """
+    """Downloads config.json alone; returns its folder."""
     from huggingface_hub import hf_hub_download
 
     with _readable_errors(name), _quiet_progress_bars():
@@ -155,10 +148,6 @@ def download(
 
     Returns:
         The folder, or the GGUF file.
-
-    Raises:
-        ModelUnavailable: as for `find_repository`; the download broke off, or the cache cannot be
-            written.
     """
     repository = find_repository(name, alternatives)
     with _readable_errors(name, alternatives):

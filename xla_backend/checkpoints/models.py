@@ -221,12 +221,8 @@ class Registry:
             bundled_folder: each sub-folder with a config.json is a model of that name. With the
                 default folder, the models of installed packages count as bundled.
             added: models that may also be loaded; read each time, because they can change.
-            weights: format of weights in memory, one of `matmul.kinds.KINDS`; None for the
-                environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
-            activations: their format, one of `matmul.kinds.ACTIVATIONS`; None for the environment
-                variable `XLA_BACKEND_ACTIVATIONS` or else "exact".
-            kernels: what computes, one of `kinds.KERNELS`; None for the environment variable
-                `XLA_BACKEND_KERNELS` or else "auto".
+            weights, activations, kernels: one of `kinds.KINDS`, `ACTIVATIONS` and `KERNELS`; None
+                for the environment's or else the first.
 
         Raises:
             InvalidRequest: there is no such format, or there are no such kernels here.
@@ -441,10 +437,6 @@ def candidate(name: str) -> ModelInfo:
 
     Args:
         name: `OWNER/REPO` or `OWNER/REPO:Q8_0` on the Hub, or the path of a folder or GGUF file.
-
-    Raises:
-        ModelUnavailable: it does not exist, cannot be reached, or its architecture or one of its
-            settings is not supported.
     """
     name = name.strip()
     if (folder := _as_folder(name)) is not None:

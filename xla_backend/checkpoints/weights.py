@@ -51,12 +51,7 @@ _SHARED_SETTINGS = (
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """The model's config, with checked sizes and settings.
-
-    Raises:
-        ModelUnavailable: config.json is missing or not JSON, has an unsupported architecture or
-            setting, or impossible sizes.
-    """
+    """The model's config, with checked sizes and settings."""
     values = read_config_values(folder)
     model_type = values.get("model_type")
     described = find(model_type)
@@ -99,10 +94,6 @@ def read_config_values(folder: Path) -> dict[str, Any]:
     """The raw values of config.json, or the equivalent for GGUF and CTranslate2.
 
     Of a model of images and text, those of its text model.
-
-    Raises:
-        ModelUnavailable: the file is missing, unreadable, or not a JSON object; or it is a GGUF
-            file that is damaged or not supported.
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_model.read_config_values(gguf_path)
@@ -123,12 +114,7 @@ def read_config_values(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that `read_weights` reads: one file, or all shards.
-
-    Raises:
-        ModelUnavailable: there are none, a shard is missing, or there are only pickles, which are
-            never opened.
-    """
+    """The files that `read_weights` reads: one file, or all shards."""
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_file.pieces(gguf_path)
     if ctranslate2_model.is_model(folder):
@@ -167,11 +153,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def check_files(folder: Path) -> None:
-    """Does nothing if the files of a model are whole; reads their headers alone.
-
-    Raises:
-        ModelUnavailable: one is missing, cut off, or of another kind; the message names it.
-    """
+    """Does nothing if the files of a model are whole; reads their headers alone."""
     read_config_values(folder)
     for path in weight_files(folder):
         if path.suffix == ".safetensors":
@@ -216,10 +198,6 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     Returns:
         Float arrays, at most 32 bits wide, by name: all that the architecture needs and no others,
         in its order.
-
-    Raises:
-        ModelUnavailable: the config or a weight file is missing, damaged, incomplete, or has other
-            shapes than the config; the message names the file and what to do.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -300,9 +278,6 @@ def sample(folder: Path) -> bytes:
 
     The page's process needs it too, so nothing is converted, and little is read. The distance
     between two bytes is odd, so that they are not all the lowest bytes of numbers.
-
-    Raises:
-        ModelUnavailable: there is no weight file, or it cannot be read.
     """
     taken = []
     for path in weight_files(folder):

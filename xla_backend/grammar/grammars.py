@@ -35,11 +35,7 @@ THREADS = 6
 
 
 def regex(grammar: Grammar) -> str:
-    """Matches the texts that a grammar allows.
-
-    Raises:
-        InvalidRequest: there are none, it is no schema, or an automaton cannot hold it.
-    """
+    """Matches the texts that a grammar allows."""
     if grammar.preamble:
         return (
             f"{_PREAMBLES[grammar.preamble]}(?:{regex(dataclasses.replace(grammar, preamble=''))})"
@@ -74,11 +70,7 @@ def preamble(grammar: Grammar, before: Preamble) -> Grammar:
 
 
 def check(grammar: Grammar) -> None:
-    """Checks a grammar as far as that is possible without a model.
-
-    Raises:
-        InvalidRequest: no text has its form, it is no schema, or it cannot be followed.
-    """
+    """Checks a grammar as far as that is possible without a model."""
     if grammar.kind == "json_schema":
         step_by_step.check(_rules(grammar, None))
         return
@@ -102,9 +94,6 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
         tools: those that may or must be called. Of one that is not `strict` the arguments are any
             JSON object where tables cannot hold its schema, or all together would be too large.
         answer: the form of an answer that calls none; None for any text.
-
-    Raises:
-        InvalidRequest: the schema of a tool that is `strict` cannot be followed.
     """
     schemas: dict[str, Any] = {}
     strict = []

@@ -159,11 +159,7 @@ _SAME = {
 
 class Pattern:
     def __init__(self, text: str, *, is_plain: bool = False) -> None:
-        """Parses it; `is_plain` is one whose characters are never written as escapes.
-
-        Raises:
-            InvalidRequest: it is no regular expression, or more than one.
-        """
+        """Parses it; `is_plain` is one whose characters are never written as escapes."""
         self._text = text
         self._one = json_text.any_of if is_plain else json_text.any_of_in_string
         try:

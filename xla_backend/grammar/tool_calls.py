@@ -40,9 +40,6 @@ def regex(requested: Mapping[str, Any], answer: str | None) -> str:
 
     Args:
         answer: matches the other answers, where these have a form.
-
-    Raises:
-        InvalidRequest: an automaton cannot hold a tool's schema.
     """
     form = ToolFormat(*requested["format"])
     opening, middle, closing = _parts(form)

@@ -77,11 +77,7 @@ class Inspector:
         return sorted(found)
 
     def inspect(self, model: str, identity: str, key: CacheKey) -> Inspection:
-        """Inspects the functions of a key; takes a second, or none if cached.
-
-        Raises:
-            InvalidRequest: they are not in the store.
-        """
+        """Inspects the functions of a key; takes a second, or none if cached."""
         entry = naming.decode_code_entry(identity, key)
         if not self.store.holds(entry):
             raise InvalidRequest(
@@ -130,11 +126,7 @@ class Inspector:
         return files if all(file.exists() for file in files) else []
 
     def assembly(self, kernel: str) -> str:
-        """The machine code of a kernel of `kernels.catalog`, as text; half a second the first time.
-
-        Raises:
-            InvalidRequest: there is none of this name.
-        """
+        """The machine code of a kernel of `kernels.catalog`; half a second the first time."""
         if kernel not in catalog.NAMES:
             raise InvalidRequest("There is no such kernel: choose one in the table of Inside.")
         if kernel not in self._assembly:

@@ -73,9 +73,6 @@ def rotary(
         head_size: D.
         rotates_part: whether `partial_rotary_factor` may rotate only a part of each head.
         grows_queries: whether `llama_4_scaling_beta` counts.
-
-    Raises:
-        ModelUnavailable: `rope_type` is of another kind, or a value is missing.
     """
     kind = rope.get("rope_type", "default")
     rotated, part = head_size, rope.get("partial_rotary_factor", 1.0)

@@ -95,9 +95,6 @@ def find(place: Path) -> Path | None:
     """The GGUF file of a model: `place` itself, or the only one of a folder without config.json.
 
     Of a model in pieces, the first.
-
-    Raises:
-        ModelUnavailable: the folder holds several, or cannot be read.
     """
     try:
         if place.is_file():
@@ -125,9 +122,6 @@ class GGUFFile:
         Args:
             path: of the file, or of the first piece.
             piece: number of the piece that this is; the first one reads the others.
-
-        Raises:
-            ModelUnavailable: it cannot be read, is not a GGUF file, or is damaged.
         """
         self.path = path
         try:
@@ -175,11 +169,7 @@ class GGUFFile:
     # Metadata
 
     def value(self, key: str, kind: type[_Kind], default: _Kind | None = None) -> _Kind:
-        """The value of a key, or `default` if the file does not set it.
-
-        Raises:
-            ModelUnavailable: it has another type, or is not set and has no default.
-        """
+        """The value of a key, or `default` if the file does not set it."""
         found = self.optional(key, kind)
         if found is not None:
             return found
@@ -188,11 +178,7 @@ class GGUFFile:
         return default
 
     def optional(self, key: str, kind: type[_Kind]) -> _Kind | None:
-        """The value of a key; None if the file does not set it.
-
-        Raises:
-            ModelUnavailable: it has another type, or is a number that is not finite.
-        """
+        """The value of a key; None if the file does not set it."""
         found = self._metadata.get(key)
         if found is None:
             return None
@@ -210,11 +196,7 @@ class GGUFFile:
         return isinstance(self._metadata.get(key), _Array)
 
     def texts(self, key: str) -> list[str]:
-        """The entries of an array of texts; empty if the file does not set it.
-
-        Raises:
-            ModelUnavailable: it is not an array of texts, or one of them is not UTF-8.
-        """
+        """The entries of an array of texts; empty if the file does not set it."""
         array = self._array(key)
         if array is None:
             return []
@@ -224,11 +206,7 @@ class GGUFFile:
         return [self._read_text() for _ in range(array.count)]
 
     def numbers(self, key: str) -> list[Any]:
-        """The entries of an array of numbers; empty if the file does not set it.
-
-        Raises:
-            ModelUnavailable: it is not an array of numbers.
-        """
+        """The entries of an array of numbers; empty if the file does not set it."""
         array = self._array(key)
         if array is None:
             return []
@@ -250,22 +228,14 @@ class GGUFFile:
         return self._stored[name].shape
 
     def read_stored(self, name: str) -> Weights:
-        """A tensor; a matrix of 16-bit numbers or blocks stays as it is in the file.
-
-        Raises:
-            ModelUnavailable: its quantization is not supported.
-        """
+        """A tensor; a matrix of 16-bit numbers or blocks stays as it is in the file."""
         if len(self._stored[name].shape) == 2:
             [matrix] = self.read_matrices(name)
             return matrix
         return self.read(name)
 
     def read_matrices(self, name: str, *, as_stored: bool = True) -> list[Weights]:
-        """The matrices that a tensor is a stack of, each as `read_stored` has it.
-
-        Raises:
-            ModelUnavailable: their quantization cannot be undone, or they are none.
-        """
+        """The matrices that a tensor is a stack of, each as `read_stored` has it."""
         from gguf import GGMLQuantizationType
 
         stored = self._stored[name]
@@ -283,11 +253,7 @@ class GGUFFile:
         return [Blocks(kind, matrix) for matrix in raw]
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor as float32; a float32 tensor is a read-only view of the file.
-
-        Raises:
-            ModelUnavailable: its quantization is not supported.
-        """
+        """A tensor as float32; a float32 tensor is a read-only view of the file."""
         from gguf import GGMLQuantizationType, dequantize
 
         stored = self._stored[name]

@@ -39,11 +39,7 @@ _AS_GPT2 = ("gpt-2", "olmo", "granite-docling")
 
 
 def has_chat_template(path: Path) -> bool:
-    """Whether the file has a chat template.
-
-    Raises:
-        ModelUnavailable: the file is damaged.
-    """
+    """Whether the file has a chat template."""
     return _has_chat_template(path, path.stat().st_mtime_ns)
 
 
@@ -54,11 +50,7 @@ def _has_chat_template(path: Path, modified: int) -> bool:
 
 
 def control_tokens(path: Path) -> list[tuple[int, str]]:
-    """The ids and names of the control tokens.
-
-    Raises:
-        ModelUnavailable: the file is damaged.
-    """
+    """The ids and names of the control tokens."""
     file = GGUFFile(path)
     tokens, kinds = file.texts("tokenizer.ggml.tokens"), file.numbers("tokenizer.ggml.token_type")
     return [
@@ -69,11 +61,7 @@ def control_tokens(path: Path) -> list[tuple[int, str]]:
 
 
 def load(path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer in a GGUF file, with its special tokens and its chat template.
-
-    Raises:
-        ModelUnavailable: the file is damaged, or its kind of tokenizer is not supported.
-    """
+    """The tokenizer in a GGUF file, with its special tokens and its chat template."""
     file = GGUFFile(path)
     tokens = file.texts("tokenizer.ggml.tokens")
     if not tokens or len(max(tokens, key=len)) > _LONGEST_TOKEN:

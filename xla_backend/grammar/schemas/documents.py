@@ -64,11 +64,7 @@ _ORDER = ("string", "number", "boolean", "null", "object", "array")
 
 @functools.lru_cache(32)
 def read(text: str, *, is_closed: bool, is_lenient: bool = False) -> DocumentRules:
-    """The rules of a schema as JSON; see `Algebra`.
-
-    Raises:
-        InvalidRequest: no value is allowed, or a keyword cannot be read or followed.
-    """
+    """The rules of a schema as JSON; see `Algebra`."""
     try:
         return DocumentRules(Algebra(json.loads(text), is_closed=is_closed, is_lenient=is_lenient))
     except RecursionError:
@@ -434,9 +430,6 @@ class DocumentRules:
         Args:
             any_levels: how deep a value may nest of which the schema says nothing; None if it
                 must be any.
-
-        Raises:
-            InvalidRequest: no regular expression of a reasonable size does.
         """
         if self.has_unique:
             raise refused("uniqueItems", "#")

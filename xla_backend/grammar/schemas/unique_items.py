@@ -56,11 +56,7 @@ class UniqueItems:
         return UniqueItems(self._algebra, self._vocabulary)
 
     def follow(self, text: bytes) -> None:
-        """Reads more of the document.
-
-        Raises:
-            InvalidRequest: an item is there twice: written in two ways, or in one token.
-        """
+        """Reads more of the document."""
         for byte in text:
             self._text.append(byte)
             self._read(chr(byte))

@@ -34,9 +34,6 @@ def read(store: Store, identity: str, key: CacheKey) -> tuple[FunctionInside, Fu
 
     Args:
         identity: of the model, from `naming.identity`.
-
-    Raises:
-        InvalidRequest: they are not in the store.
     """
     prefill = naming.prefill_function(identity)
     decode = naming.decode_function(identity, key)

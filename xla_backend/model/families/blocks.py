@@ -395,11 +395,7 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The non-linearity that a configuration names.
-
-    Raises:
-        ModelUnavailable: the name is unknown.
-    """
+    """The non-linearity that a configuration names."""
     if name not in ACTIVATIONS:
         raise ModelUnavailable(
             f"the model's config.json names the activation {name!r}; known are "
