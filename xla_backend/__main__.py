@@ -1,4 +1,4 @@
-"""The command line: `python -m xla_backend generate PROMPT ...`, `chat`, `decide TEXT`,
+"""The command line: `python -m xla_backend generate PROMPT ...`, `decide TEXT`,
 `transcribe FILE ...`, `warm`, `inspect`, `models`, `baseline`.
 
 Knows arguments, output and exit statuses. Results go to stdout, everything else to stderr. Exit
@@ -18,7 +18,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, NoReturn
@@ -54,24 +53,20 @@ from xla_backend.interface.options import (
     GenerationOptions,
 )
 from xla_backend.interface.prompt import Prompt, question
-from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
+from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo
 from xla_backend.interface.timing import PHASES, RESTORING
 from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.rows.scheduler import ROW_COUNTS
-from xla_backend.terminal_chat import TerminalChat
 
 if TYPE_CHECKING:
     from xla_backend.engine.backend import Backend
 
-OK, PROGRAM_FAULT, REQUEST_FAULT, INTERRUPTED = 0, 1, 2, 130
+OK, REQUEST_FAULT, INTERRUPTED = 0, 2, 130
 
 _NO_STORE_TO_FILL = (
     "There is no store to fill. Name a folder that can be written with --store or in "
     f"{FOLDER_VARIABLE}."
 )
-
-CHAT_TOKENS = 256
-"""Default bound on the tokens of an answer."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,11 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Generates a text for each prompt, one after the other.
-
-    Raises:
-        BackendError: the options or the model are wrong, so no prompt can be served.
-    """
+    """Generates a text for each prompt, one after the other."""
     options = _options(parsed)  # errors show before the engine starts
     if parsed.system and not parsed.chat:
         raise InvalidRequest("--system is for messages: add --chat.")
@@ -117,32 +108,8 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
     return _answer_all(parsed, out, parsed.prompts, answer)
 
 
-def chat(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Talks with a model until the end of the input.
-
-    Raises:
-        BackendError: the options or the model are wrong.
-    """
-    _options(parsed)  # errors show before the engine starts
-    backend = _open_backend(parsed)
-    info = backend.load(parsed.model)
-    if not info.is_instruct:
-        raise InvalidRequest(
-            f"{parsed.model} has no chat template, so it cannot answer messages. Choose an "
-            "instruct model; `models` lists them."
-        )
-    options = _options(parsed, info.sampling, max_new_tokens=CHAT_TOKENS)
-    TerminalChat(backend, info, options, parsed.system, out).run()
-    backend.close()
-    return OK
-
-
 def decide(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Answers questions about a text with probabilities.
-
-    Raises:
-        BackendError: a question or the model is wrong.
-    """
+    """Answers questions about a text with probabilities."""
     yes_no = parsed.yes_no or ([] if parsed.questions else [""])
     if not all(map(str.strip, yes_no)):
         raise InvalidRequest("ask a question: --yes-no 'Is it spam?', or --questions FILE.")
@@ -166,11 +133,7 @@ def decide(parsed: argparse.Namespace, out: IO[str]) -> int:
 
 
 def transcribe(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Transcribes the recordings, one after the other.
-
-    Raises:
-        BackendError: the options or the model are wrong, so no recording can be served.
-    """
+    """Transcribes the recordings, one after the other."""
     options = _options(parsed, max_new_tokens=WINDOW_TOKENS)
     return _answer_all(
         parsed,
@@ -204,16 +167,12 @@ def _answer_all(
 
 
 def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Compiles all combinations of the sizes into the store.
-
-    Raises:
-        BackendError: the sizes or the model are wrong, or there is no store to fill.
-    """
+    """Compiles all combinations of the sizes into the store."""
     is_speech = _registry(parsed).locate(parsed.model).info.family == "speech"
     lengths = _numbers("padded_lengths", parsed.padded_lengths)
     if any(length < 1 for length in lengths):
         raise InvalidRequest(f"padded_lengths must be at least 1, not {min(lengths)}.")
-    default = WINDOW_TOKENS if is_speech else GenerationOptions().max_new_tokens
+    default = WINDOW_TOKENS if is_speech else DEFAULT_OPTIONS.max_new_tokens
     options = [
         GenerationOptions(num_beams=num_beams, max_new_tokens=max_new_tokens)
         for num_beams, max_new_tokens in itertools.product(
@@ -227,40 +186,28 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     if open_store(parsed.store) is None:
         raise InvalidRequest(_NO_STORE_TO_FILL)
     backend = _open_backend(parsed)
-    keys = _keys(backend, parsed.model, lengths, options)
-    pooled = backend.pool_key(parsed.model) if pool_rows else None
-    if pool_rows and pooled is None:
-        raise InvalidRequest(f"{parsed.model} has no pool: leave pool_rows out.")
-    from tqdm import tqdm
+    work = [(key, 1) for key in _keys(backend, parsed.model, lengths, options)]
+    if pool_rows:
+        if (pooled := backend.pool_key(parsed.model)) is None:
+            raise InvalidRequest(f"{parsed.model} has no pool: leave pool_rows out.")
+        work += [(pooled, rows) for rows in pool_rows]
 
-    # A bar only on a terminal; programs read the lines on stdout.
-    total = len(keys) + len(pool_rows)
-    with tqdm(total=total, unit="function", file=sys.stderr, disable=None) as bar:
+    def report(key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
+        of = f"{key} for {rows} rows" if rows > 1 else str(key)
+        line = f"{outcome.value.upper()} · {of} · {seconds:.3f} s"
+        if parsed.json:
+            values = {"key": key.to_dict(), "rows": rows, "cache": outcome.value}
+            line = json.dumps({"model": parsed.model, **values, "total_s": seconds})
+        print(line, file=out, flush=True)
 
-        def report(rows: int, key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
-            of = f"{key} for {rows} rows" if rows > 1 else str(key)
-            line = f"{outcome.value.upper()} · {of} · {seconds:.3f} s"
-            if parsed.json:
-                values = {"key": key.to_dict(), "rows": rows, "cache": outcome.value}
-                line = json.dumps({"model": parsed.model, **values, "total_s": seconds})
-            bar.clear()
-            print(line, file=out, flush=True)
-            bar.update()
-
-        backend.warm(parsed.model, keys, partial(report, 1))
-        for rows in pool_rows:
-            assert pooled is not None, "it was checked"
-            backend.warm(parsed.model, [pooled], partial(report, rows), rows)
+    for key, rows in work:
+        backend.warm(parsed.model, [key], report, rows)
     backend.close()
     return OK
 
 
 def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Inspects the compiled functions of a key; compiles them first if the store has none.
-
-    Raises:
-        BackendError: the sizes or the model are wrong, or there is no store.
-    """
+    """Inspects the compiled functions of a key; compiles them first if the store has none."""
     sizes = [parsed.padded_length, parsed.num_beams, parsed.max_new_tokens]
     if min(sizes) < 1:
         raise InvalidRequest(f"sizes must be at least 1, not {min(sizes)}.")
@@ -291,6 +238,23 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
     return OK
 
 
+def models(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Lists the models."""
+    for info in Registry().list():
+        line = json.dumps(dataclasses.asdict(info)) if parsed.json else _describe_model(info)
+        print(line, file=out, flush=True)
+    return OK
+
+
+def install_baseline(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Installs the baseline overlay, unless it is installed."""
+    del parsed
+    for progress in () if overlay.is_installed() else overlay.install():
+        print(f"{progress.step} · {progress.elapsed_s:.0f} s", file=sys.stderr, flush=True)
+    print(f"The baseline is in {overlay.folder()}", file=out)
+    return OK
+
+
 def _numbers(name: str, text: str | None) -> list[int]:
     """The numbers of a comma-separated list; none if it was not given.
 
@@ -314,14 +278,12 @@ def _keys(
         InvalidRequest: no request can be that large.
     """
     info = backend.load(model)
-    if info.family == "speech":
-        if lengths:
-            raise InvalidRequest(f"{model} has windows of one length: leave padded_lengths out.")
-        return list(dict.fromkeys(backend.key_for(model, 1, one) for one in options))
-    context = info.context_length
+    if info.family == "speech" and lengths:
+        raise InvalidRequest(f"{model} has windows of one length: leave padded_lengths out.")
+    context = None if info.family == "speech" else info.context_length
+    most = context or UNBOUNDED_PROMPT_TOKENS
     keys = []
     for length, one in itertools.product(lengths or [1], options):
-        most = UNBOUNDED_PROMPT_TOKENS if context is None else context
         if length > most:
             raise InvalidRequest(
                 f"padded_lengths must be at most {most} for {model}, not {length}."
@@ -360,30 +322,6 @@ def _open_backend(parsed: argparse.Namespace) -> Backend:
     return backend
 
 
-def models(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Lists the models."""
-    for info in Registry().list():
-        line = json.dumps(dataclasses.asdict(info)) if parsed.json else _describe_model(info)
-        print(line, file=out, flush=True)
-    return OK
-
-
-def install_baseline(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Installs the baseline overlay, unless it is installed.
-
-    Raises:
-        BaselineMissing: it cannot be installed.
-    """
-    del parsed
-    if not overlay.is_installed():
-        for progress in overlay.install():
-            line = f"{progress.step} · {progress.elapsed_s:.0f} s"
-            print(f"\r{line:<50}", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
-    print(f"The baseline is in {overlay.folder()}", file=out)
-    return OK
-
-
 class _Parser(argparse.ArgumentParser):
     """Prints `error: ...`, like the other errors of this command line."""
 
@@ -392,39 +330,6 @@ class _Parser(argparse.ArgumentParser):
         self.exit(REQUEST_FAULT, f"error: {message}\n")
 
 
-def _takes(metavar: str, text: str | None = None, **more: Any) -> dict[str, Any]:
-    return {"metavar": metavar, "help": text, **more}
-
-
-def _switch(text: str) -> dict[str, Any]:
-    return {"action": "store_true", "help": text}
-
-
-_MODEL = _takes("NAME", "a name that `models` lists, or a folder (default: %(default)s)")
-_LANGUAGE = _takes("L", 'the language, as "de" or "German" (default: detected)')
-_SAVED = f"folder of compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)"
-_STORE = {"--store": _takes("FOLDER", _SAVED)}
-_NO_STORE = {"dest": "store", "action": "store_const", "const": "off"}
-_ANY_STORE = _STORE | {"--no-store": _NO_STORE | {"help": "compile again, save nothing"}}
-_WEIGHTS = {
-    "--weights": _takes(
-        "KIND",
-        "format of weights in memory: auto (as stored), float32, bfloat16, int8 (default: "
-        f"${kinds.VARIABLE}, or auto)",
-    ),
-    "--activations": _takes(
-        "KIND",
-        "exact, or int8: faster with GGUF and int8 weights, changes some tokens (default: "
-        f"${kinds.ACTIVATIONS_VARIABLE}, or exact)",
-    ),
-    "--kernels": _takes(
-        "KIND", f"own, xla or auto: own where it can run (default: ${kinds.KERNELS_VARIABLE}, auto)"
-    ),
-}
-_OUTPUT = {
-    "--json": _switch("one JSON object per line on stdout"),
-    "--verbose": _switch("show the log of the libraries"),
-}
 # As text: GenerationOptions checks the numbers, with better messages.
 _FORMS: dict[str, dict[str, Any]] = {
     "early_stopping": {"metavar": "=never", "nargs": "?"},
@@ -435,147 +340,130 @@ _FORMS: dict[str, dict[str, Any]] = {
     "ignore_eos": {"action": "store_true"},
 }
 """The forms of options that are not numbers."""
-_OPTIONS = {
-    f"--{name.replace('_', '-')}": {"help": option.help} | _FORMS[name]
-    if name in _FORMS
-    else _takes(
-        "N",
-        f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g}"
-        f"{', for messages what the makers of the model recommend' * (name in RECOMMENDED)})",
-    )
-    for name, option in OPTIONS.items()
-    if name != "grammar"  # given by its kind, below
-}
-_ENDS = (
-    *("--stop", "--stop-token-ids", "--include-stop-str-in-output"),
-    *("--min-new-tokens", "--ignore-eos"),
+_NOT_OF_SPEECH = (
+    *("stop", "stop_token_ids", "include_stop_str_in_output"),
+    *("min_new_tokens", "ignore_eos"),
 )
-_GRAMMAR = {
-    "--json-schema": _takes("FILE", "the text is valid JSON of the schema in this file"),
-    "--json-object": _switch("the text is a JSON object"),
-    "--regex": _takes("PATTERN", "the text matches this regular expression"),
-    "--choice": _takes("TEXT", "the text is this, or another --choice", action="append"),
-}
-
-
-def _most_tokens(of: str, default: int) -> dict[str, dict[str, Any]]:
-    text = f"maximum number of tokens {of} ({OPTIONS['max_new_tokens'].range}; default: {default})"
-    return {"--max-new-tokens": _takes("N", text)}
-
-
-_SYSTEM = "the system prompt"
-COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] = {
-    "generate": (
-        generate,
-        "continue prompts, one after the other",
-        {"prompts": _takes("PROMPT", nargs="+"), "--model": _MODEL | {"default": DEFAULT_MODEL}}
-        | {
-            "--chat": _switch("each prompt is a message that an instruct model answers"),
-            "--system": _takes("TEXT", f"{_SYSTEM}, with --chat", default=""),
-        }
-        | _OPTIONS
-        | _GRAMMAR
-        | {"--exact-key": _switch("never reuse a larger compiled function")}
-        | _WEIGHTS
-        | _ANY_STORE
-        | _OUTPUT,
-    ),
-    "chat": (
-        chat,
-        "chat with an instruct model",
-        {
-            "--model": _MODEL | {"default": PACKAGED_MODEL},
-            "--system": _takes("TEXT", _SYSTEM, default=""),
-        }
-        | _OPTIONS
-        | _most_tokens("per answer", CHAT_TOKENS)
-        | _WEIGHTS
-        | _ANY_STORE
-        | {"--verbose": _OUTPUT["--verbose"]},
-    ),
-    "decide": (
-        decide,
-        "answer questions about a text with probabilities; generate nothing",
-        {
-            "text": _takes("TEXT"),
-            "--model": _MODEL | {"default": PACKAGED_MODEL},
-            "--yes-no": _takes("QUESTION", "a question; can be given again", action="append"),
-            "--questions": _takes(
-                "FILE", 'questions as JSON: {"tone": {"type": "choice", "criteria": ["calm", "x"]}}'
-            ),
-        }
-        | _WEIGHTS
-        | _ANY_STORE
-        | _OUTPUT,
-    ),
-    "transcribe": (
-        transcribe,
-        "transcribe recordings, one after the other",
-        {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": PACKAGED_SPEECH_MODEL}}
-        | {flag: takes for flag, takes in _OPTIONS.items() if flag not in _ENDS}
-        | _most_tokens("per window", WINDOW_TOKENS)
-        | {"--language": _LANGUAGE}
-        | _WEIGHTS
-        | _ANY_STORE
-        | _OUTPUT,
-    ),
-    "warm": (
-        warm,
-        "compile into the store, before the first request",
-        {"--model": _MODEL | {"default": DEFAULT_MODEL}}
-        | {
-            flag: _takes("N,N,...", text, default=default)
-            for flag, default, text in (
-                ("--padded-lengths", None, "prompt lengths in tokens, rounded up as in requests"),
-                ("--num-beams", "1", "numbers of beams (default: 1)"),
-                ("--max-new-tokens", None, "numbers of new tokens, rounded up as in requests"),
-                ("--pool-rows", None, "numbers of rows of the pool, 1 to 16"),
-            )
-        }
-        | _WEIGHTS
-        | _STORE
-        | _OUTPUT,
-    ),
-    "inspect": (
-        inspect,
-        "show what XLA made of a function: kernels, FLOPs, bytes, where a token's time goes",
-        {"--model": _MODEL | {"default": DEFAULT_MODEL}}
-        | {
-            "--padded-length": _takes(
-                "N", "slots of the prompt (default: 16)", default=16, type=int
-            ),
-            "--num-beams": _takes("N", "beams (default: 1)", default=1, type=int),
-            "--max-new-tokens": _takes(
-                "N", "slots of new tokens (default: 32)", default=32, type=int
-            ),
-            "--measure": _switch("also run a token with XLA's profiler, and measure this machine"),
-            "--passes": _switch("also list what each XLA pass changed (diffs with --json)"),
-        }
-        | _WEIGHTS
-        | _ANY_STORE
-        | _OUTPUT,
-    ),
-    "models": (models, "list the models", _OUTPUT),
-    "baseline": (
-        install_baseline,
-        "install Transformers' TensorFlow models, which Compare runs beside this engine",
-        {},
-    ),
-}
-"""Each command's function, help, and arguments with argparse's keywords."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m xla_backend", description=__doc__.partition(":")[0])
     parser.add_argument("--version", action="version", version=f"xla_backend {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (run, text, flags) in COMMANDS.items():
-        command = commands.add_parser(name, help=text, allow_abbrev=False)
-        command.set_defaults(run=run, verbose=False)
-        store = command.add_mutually_exclusive_group() if "--store" in flags else command
-        for flag, keywords in flags.items():
-            (store if flag in _ANY_STORE else command).add_argument(flag, **keywords)
+    new = _command(commands, generate, "continue prompts, one after the other", DEFAULT_MODEL)
+    new.add_argument("prompts", metavar="PROMPT", nargs="+")
+    _add_switch(new, "--chat", "each prompt is a message that an instruct model answers")
+    _add(new, "--system", "TEXT", "the system prompt, with --chat", default="")
+    _add_options(new, DEFAULT_OPTIONS.max_new_tokens)
+    _add(new, "--json-schema", "FILE", "the text is valid JSON of the schema in this file")
+    _add_switch(new, "--json-object", "the text is a JSON object")
+    _add(new, "--regex", "PATTERN", "the text matches this regular expression")
+    _add(new, "--choice", "TEXT", "the text is this, or another --choice", action="append")
+    _add_switch(new, "--exact-key", "never reuse a larger compiled function")
+
+    about = "answer questions about a text with probabilities; generate nothing"
+    new = _command(commands, decide, about, PACKAGED_MODEL)
+    new.add_argument("text", metavar="TEXT")
+    _add(new, "--yes-no", "QUESTION", "a question; can be given again", action="append")
+    example = 'questions as JSON: {"tone": {"type": "choice", "criteria": ["calm", "x"]}}'
+    _add(new, "--questions", "FILE", example)
+
+    about = "transcribe recordings, one after the other"
+    new = _command(commands, transcribe, about, PACKAGED_SPEECH_MODEL)
+    new.add_argument("files", metavar="FILE", nargs="+")
+    _add_options(new, WINDOW_TOKENS, " per window", _NOT_OF_SPEECH)
+    _add(new, "--language", "L", 'the language, as "de" or "German" (default: detected)')
+
+    about = "compile into the store, before the first request"
+    new = _command(commands, warm, about, DEFAULT_MODEL)
+    for flag, default, text in (
+        ("--padded-lengths", None, "prompt lengths in tokens, rounded up as in requests"),
+        ("--num-beams", "1", "numbers of beams (default: 1)"),
+        ("--max-new-tokens", None, "numbers of new tokens, rounded up as in requests"),
+        ("--pool-rows", None, "numbers of rows of the pool, 1 to 16"),
+    ):
+        _add(new, flag, "N,N,...", text, default=default)
+
+    about = "show what XLA made of a function: kernels, FLOPs, bytes, where a token's time goes"
+    new = _command(commands, inspect, about, DEFAULT_MODEL)
+    for flag, slots, text in (
+        ("--padded-length", 16, "slots of the prompt"),
+        ("--num-beams", 1, "beams"),
+        ("--max-new-tokens", 32, "slots of new tokens"),
+    ):
+        _add(new, flag, "N", f"{text} (default: {slots})", default=slots, type=int)
+    about = "also run a token with XLA's profiler, and measure this machine"
+    _add_switch(new, "--measure", about)
+    _add_switch(new, "--passes", "also list what each XLA pass changed (diffs with --json)")
+
+    _command(commands, models, "list the models")
+    about = "install Transformers' TensorFlow models, which Compare runs beside this engine"
+    _command(commands, install_baseline, about, name="baseline")
     return parser
+
+
+def _command(
+    commands: Any, run: Callable[..., int], text: str, model: str = "", name: str = ""
+) -> argparse.ArgumentParser:
+    """A command, with the flags that all have in common; those of a model if it has a default."""
+    command = commands.add_parser(name or run.__name__, help=text, allow_abbrev=False)
+    command.set_defaults(run=run, verbose=False)
+    if not name:
+        _add_switch(command, "--json", "one JSON object per line on stdout")
+        _add_switch(command, "--verbose", "show the log of the libraries")
+    if not model:
+        return command
+    of = "a name that `models` lists, or a folder (default: %(default)s)"
+    _add(command, "--model", "NAME", of, default=model)
+    for flag, about, variable in (
+        (
+            "--weights",
+            "format of weights in memory: auto (as stored), float32, bfloat16, int8",
+            f"${kinds.VARIABLE}, or auto",
+        ),
+        (
+            "--activations",
+            "exact, or int8: faster with GGUF and int8 weights, changes some tokens",
+            f"${kinds.ACTIVATIONS_VARIABLE}, or exact",
+        ),
+        ("--kernels", "own, xla or auto: own where it can run", f"${kinds.KERNELS_VARIABLE}, auto"),
+    ):
+        _add(command, flag, "KIND", f"{about} (default: {variable})")
+    store = command.add_mutually_exclusive_group()
+    saved = f"folder of compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)"
+    store.add_argument("--store", metavar="FOLDER", help=saved)
+    if run is not warm:
+        about = "compile again, save nothing"
+        store.add_argument(
+            "--no-store", dest="store", action="store_const", const="off", help=about
+        )
+    return command
+
+
+def _add(command: argparse.ArgumentParser, flag: str, metavar: str, text: str, **more: Any) -> None:
+    command.add_argument(flag, metavar=metavar, help=text, **more)
+
+
+def _add_switch(command: argparse.ArgumentParser, flag: str, text: str) -> None:
+    command.add_argument(flag, action="store_true", help=text)
+
+
+def _add_options(
+    command: argparse.ArgumentParser, new_tokens: int, of: str = "", without: Sequence[str] = ()
+) -> None:
+    """Adds the options of `GenerationOptions`, but for grammars, which are given by their kind."""
+    defaults = DEFAULT_OPTIONS.replace(max_new_tokens=new_tokens)
+    for name, option in OPTIONS.items():
+        flag = f"--{name.replace('_', '-')}"
+        if name == "grammar" or name in without:
+            continue
+        if name in _FORMS:
+            command.add_argument(flag, help=option.help, **_FORMS[name])
+            continue
+        what = f"{option.help}{of * (name == 'max_new_tokens')}"
+        default = f"{getattr(defaults, name):g}"
+        default += ", for messages what the makers of the model recommend" * (name in RECOMMENDED)
+        _add(command, flag, "N", f"{what} ({option.range}; default: {default})")
 
 
 def _expanded(arguments: Sequence[str]) -> list[str]:
@@ -675,6 +563,7 @@ def _print_error(error: BackendError) -> int:
 
 
 def _describe_result(result: GenerationResult) -> str:
+    """A result for people; `--json` has all of it."""
     seconds = result.timing.to_dict()
     names = RESTORING if result.cache is CacheOutcome.DISK else {}
     phases = ", ".join(
@@ -682,39 +571,21 @@ def _describe_result(result: GenerationResult) -> str:
         for phase in PHASES
         if seconds[f"{phase}_s"] >= 0.0005
     )
-    about = [result.cache.value.upper(), str(result.key), _describe_sizes(result)]
+    about = [result.cache.value.upper(), str(result.key)]
+    about.append(f"{result.prompt_tokens} + {result.new_tokens} tokens")
     about.append(f"{result.timing.total_s:.3f} s ({phases})")
-    for value, text in (
-        (result.ttft_s, "TTFT {:.3f} s"),
-        (result.tpot_s, "TPOT {:.4f} s"),
-        (result.tokens_per_second, "{:.0f} tokens/s"),
-        (result.tokens_per_pass, "{:.1f} tokens a pass"),
-        (result.rounded_bits, "weights rounded to {} bits"),
-        (None if result.activations == kinds.EXACT else result.activations, "activations {}"),
-        (result.speedup, "{:.0f} times faster to the first token than its first call"),
-    ):
-        about += [] if value is None else [text.format(value)]
-    text = _describe_decisions(result) if isinstance(result, Decisions) else result.text
-    return f"{text}\n[{' · '.join(about)}]"
-
-
-def _describe_decisions(result: Decisions) -> str:
-    lines = []
-    for decision in result.decisions:
-        ranked = sorted(decision.probabilities.items(), key=lambda each: -each[1])
-        found = ", ".join(f"{option} {probability:.3f}" for option, probability in ranked)
-        lines.append(f"{decision.question.name}: {found}")
-    return "\n".join(lines)
-
-
-def _describe_sizes(result: GenerationResult) -> str:
-    if isinstance(result, Transcription):
-        windows = len(result.windows)
-        return (
-            f"{result.audio_s:.1f} s of sound in {windows} window{'s' * (windows != 1)}, "
-            f"{1 / result.real_time_factor:.1f} times real time"
-        )
-    return f"{result.prompt_tokens} + {result.new_tokens} tokens"
+    if result.tokens_per_second is not None:
+        about.append(f"{result.tokens_per_second:.0f} tokens/s")
+    if result.speedup is not None:
+        about.append(f"{result.speedup:.0f} times faster to the first token than its first call")
+    lines = [result.text]
+    if isinstance(result, Decisions):
+        lines = [
+            f"{each.question.name}: "
+            + ", ".join(f"{answer} {p:.3f}" for answer, p in each.probabilities.items())
+            for each in result.decisions
+        ]
+    return "\n".join([*lines, f"[{' · '.join(about)}]"])
 
 
 def _describe_model(info: ModelInfo) -> str:

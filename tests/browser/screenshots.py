@@ -77,7 +77,6 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     shapes.open_mode("Shapes")
     for name, size in {"padded_lengths": "64", "beams": "4", "new_slots": "32"}.items():
         shapes.at(f"#{name} label", has_text=size).first.click()
-    shapes.at("#shapes_summary", has_text="12 shapes").wait_for()
     shapes.at("#make_ready").click()
     # Some are ready, one is being made, the others wait.
     shapes.page.wait_for_function(

@@ -164,7 +164,7 @@ def test_what_is_new_is_fetched_for_the_mode_in_sight_alone(window: Visit, site:
         looked(window, 2)
         assert shapes not in asked
         window.open_mode("Shapes")
-        window.says("#shapes_summary", "to be compiled")
+        window.at("#entries :is(.sheet, .nothing)").wait_for()
         looked(window, 1)
         assert asked.count(shapes) == 1
         window.open_mode("Playground")
@@ -173,7 +173,7 @@ def test_what_is_new_is_fetched_for_the_mode_in_sight_alone(window: Visit, site:
     window.go()  # where a proxy keeps the news, a mode is filled all the same
     window.settle()
     window.open_mode("Shapes")
-    window.says("#shapes_summary", "to be compiled")
+    window.at("#entries :is(.sheet, .nothing)").wait_for()
 
 
 # Counts what wakes the page up: Gradio's `tick` sets a timer without a delay.

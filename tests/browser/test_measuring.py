@@ -38,11 +38,6 @@ class Held(BaselineComparison):
         self._stopped.set()
 
 
-def choose(window: Visit, kind: str) -> None:
-    window.at("#compare_kind label", has_text=kind).click()
-    window.let_be_filled_in()
-
-
 def test_ways_stay_in_sight_and_are_stopped(window: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare_runs, "BaselineComparison", Held)
     monkeypatch.setattr(overlay, "is_installed", lambda: False)
@@ -74,20 +69,18 @@ def test_ways_stay_in_sight_and_are_stopped(window: Visit, monkeypatch: pytest.M
         window.says("#ways .claim", "Cancelled")
         window.says("#compare_notice", "It could not be installed.")
     assert window.overflow() == 0
-    choose(window, "Buckets or one shape")
-    expect(offer).to_be_hidden()
 
 
-def test_others_wait_and_a_mistake_is_told(visit: Open, window: Visit, engine: FakeBackend) -> None:
-    engine.has_pool = True
+def test_others_wait_and_a_mistake_is_told(
+    visit: Open, window: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_runs, "BaselineComparison", Held)
+    monkeypatch.setattr(overlay, "is_installed", lambda: True)
     other = visit()
     window.resize(390, 844)
     window.open_mode("Compare")
-    choose(window, "Buckets or one shape")
-    engine.hold("text")
     window.at("#compare").click()
-    engine.write(" there")
-    window.says("#lengths", "First call 1 of 20")
+    window.says("#ways", "importing TensorFlow")
     # Other visitors' requests wait, and one's own are refused at once.
     window.open_mode("Playground")
     window.at("#generate").click()
@@ -98,10 +91,9 @@ def test_others_wait_and_a_mistake_is_told(visit: Open, window: Visit, engine: F
     other.says("#status", "Comparing")
     clock = other.at("#report [data-spent]")
     expect(clock).not_to_have_text(clock.inner_text())
-    engine.release()
-    engine.end()
     window.open_mode("Compare")
-    window.says("#lengths", "no difference within noise")
+    window.at("#compare_cancel:enabled").click()
+    window.says("#ways .claim", "Cancelled")
     window.at("#compare:enabled").wait_for()
     assert window.overflow() == 0
     other.says("#report", "Decode tokens/s")
@@ -109,13 +101,8 @@ def test_others_wait_and_a_mistake_is_told(visit: Open, window: Visit, engine: F
     window.at("#compare_prompt textarea").fill(" ")
     window.at("#compare").click()
     window.says("#compare_notice", "prompt is empty")
-    window.says("#lengths", "no difference within noise")
+    window.says("#ways .claim", "Cancelled")
     window.at("#compare_prompt textarea").fill("Once")
-    engine.hold("text")
-    window.at("#compare").click()
-    window.at("#compare_cancel:enabled").click()
-    window.says("#lengths", "Cancelled")
-    window.at("#compare:enabled").wait_for()
 
 
 def test_a_walkthrough_is_stopped_and_a_visitor_who_leaves_ends_it(

@@ -77,10 +77,9 @@ class Text(Request):
         functions: FunctionResolver,
         pools: Pools,
         loop: Loop,
-        may_start: Callable[[], bool],
     ) -> None:
         """A request is prepared here if its model was not loaded before it arrived."""
-        super().__init__(stream, may_start)
+        super().__init__(stream)
         self._request = request
         self._models = models
         self._functions = functions
@@ -126,10 +125,10 @@ class Text(Request):
         choice = self._functions.choose(model, key, request.may_reuse)
         if key.variants:  # rows that run beside others use no drafts
             plain = dataclasses.replace(key, prompt_lookup_num_tokens=0)
-            yield from self._serve(plain, self._functions.choose(model, plain))
+            yield from self._obtain(plain, self._functions.choose(model, plain))
         if choice.outcome is CacheOutcome.MISS:
             self._miss = self._functions.explain_miss(model, request)
-        self._chosen = yield from self._serve(key, choice)
+        self._chosen = yield from self._obtain(key, choice)
         self._compiling_s = self._loop.compiling.read()
         if request.questions is not None:
             yield from self._decide(QuestionRows(request.request.questions, request.questions))
@@ -138,13 +137,8 @@ class Text(Request):
         else:
             yield from self._run_padded()
 
-    def _serve(self, key: CacheKey, choice: Choice) -> Generator[Awaited, Any, Chosen]:
-        """The chosen functions; waits until they are made."""
-        made = self._functions.serve(self._model, key, choice, self.makes(choice.outcome))
-        try:
-            chosen = yield AwaitResult(made)
-        finally:
-            made.cancel()  # a stopped request needs them no more
+    def _obtain(self, key: CacheKey, choice: Choice) -> Generator[Awaited, Any, Chosen]:
+        chosen = yield from self._functions.obtain(self._model, key, choice, self.makes)
         self.watch.enter("queue")
         return chosen
 

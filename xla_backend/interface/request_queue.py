@@ -1,7 +1,8 @@
 """`RequestQueue`: the order in which the requests of all callers reach the engine.
 
-Knows arrivals, how many may wait, how many may run at once, and runs that exclude all others. Must
-not know what a request is, nor how it is carried out.
+Knows arrivals, how many may wait, how many may run at once, runs that exclude all others, and that
+nothing is admitted while no engine is there. Must not know what a request is, nor how it is carried
+out.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ class Entry:
         source: see `SOURCE`. within: see `RESERVATION`.
         excludes: what it is, for those who wait, if no other request may run beside it.
         left_s: gives the expected seconds until its end; None if unknown.
+        arrival: its number in the order of arrival.
     """
+
+    arrival: int
 
     def __init__(
         self,
@@ -91,7 +95,7 @@ class Entry:
         excludes: str = "",
         left_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`admit` is called once, in any thread, when it may run."""
+        """`admit` is called in any thread when it may run; again if it was returned since."""
         self.source = SOURCE.get()
         self.within = RESERVATION.get()
         self.excludes = excludes
@@ -102,6 +106,10 @@ class Entry:
     def leave(self) -> bool:
         """Ends or withdraws it; returns whether it still waited. May be called twice."""
         return self._queue.leave(self)
+
+    def put_back(self) -> None:
+        """Lets it wait again, before all that came later: it was admitted, but could not start."""
+        self._queue.put_back(self)
 
     def before(self) -> list[Entry]:
         """The requests before it, in their order."""
@@ -136,6 +144,8 @@ class RequestQueue:
         self._running: dict[Entry, None] = {}
         self._waiting: dict[Entry, None] = {}
         self._is_admitting = False
+        self._is_held = False
+        self._arrivals = itertools.count()
         self.version = 0
 
     @property
@@ -156,17 +166,13 @@ class RequestQueue:
         """
         with self._lock:
             is_within = entry.within in self._running
-            if is_within:
-                self._running[entry] = None
-            elif self._waiting or not self._has_place(entry):
+            if not is_within and (self._waiting or not self._has_place(entry)):
                 address = entry.source.address
                 own = sum(each.source.address == address for each in self._waiting)
                 self._limits.check(len(self._waiting), own if address else 0)
-            if not is_within:
-                self._waiting[entry] = None
+            entry.arrival = next(self._arrivals)
+            self._waiting[entry] = None
             self.version += 1
-        if is_within:
-            entry.admit()
         self._admit()
 
     def leave(self, entry: Entry) -> bool:
@@ -179,6 +185,27 @@ class RequestQueue:
             self.version += 1
         self._admit()
         return has_waited
+
+    def put_back(self, entry: Entry) -> None:
+        """See `Entry.put_back`."""
+        with self._lock:
+            if entry in self._running:
+                del self._running[entry]
+                waiting = sorted([*self._waiting, entry], key=lambda each: each.arrival)
+                self._waiting = dict.fromkeys(waiting)
+                self.version += 1
+        self._admit()
+
+    def hold(self) -> None:
+        """Admits nothing until `release`."""
+        with self._lock:
+            self._is_held = True
+
+    def release(self) -> None:
+        """Ends `hold`."""
+        with self._lock:
+            self._is_held = False
+        self._admit()
 
     def before(self, entry: Entry) -> list[Entry]:
         """See `Entry.before`."""
@@ -197,16 +224,26 @@ class RequestQueue:
             self._is_admitting = True
         while True:
             with self._lock:
-                first = next(iter(self._waiting), None)
-                if first is None or not self._has_place(first):
+                entry = self._next()
+                if entry is None:
                     self._is_admitting = False
                     return
-                del self._waiting[first]
-                self._running[first] = None
+                del self._waiting[entry]
+                self._running[entry] = None
                 self.version += 1
-            first.admit()
+            entry.admit()
+
+    def _next(self) -> Entry | None:
+        """The request that is admitted next: the first one, or one of the run that excludes it."""
+        first = next(iter(self._waiting), None)
+        if first is not None and self._has_place(first):
+            return first
+        within = (each for each in self._waiting if each.within in self._running)
+        return None if self._is_held else next(within, None)
 
     def _has_place(self, entry: Entry) -> bool:
+        if self._is_held or entry.within in self._running:
+            return not self._is_held
         if entry.excludes:
             return not self._running
         is_reserved = any(each.excludes for each in self._running)

@@ -4,12 +4,12 @@ Knows the components, and which arguments they stand for. Must not know how anyt
 it is tried. No code of a visitor's runs on a page for strangers: a file can be named on one's own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import htpy as h
 
 from playground.context.page_context import PageContext
 from playground.context.runs import reporting_errors
@@ -20,43 +20,56 @@ from xla_backend.retracing.doctor import diagnose
 from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Trial
 
 _FILE = "file"
-_NONE, _GIVEN, _TENSOR = 0, 1, 0.0
-_CHOICES: dict[str, dict[str, dict[str, Any]]] = {
-    WEIGHTED: {
-        "Rows of x": {"5": 5, "6": 6, "8": 8},
-        "dtype of x": {"float32": "float32", "float64": "float64"},
-        "Factor": {"2.0": 2.0, "3.0": 3.0, "A tensor": _TENSOR},
-        "Mask": {"None": _NONE, "Given": _GIVEN},
-    },
-    GENERATE: {
-        "Prompt slots": {"8": 8, "16": 16},
-        "Attention mask": {"Given": _GIVEN, "None": _NONE},
-        "New tokens": {"4": 4, "6": 6},
-        "Beams": {"1": 1, "2": 2},
-    },
+_CALLS: dict[str, tuple[Sequence[Argument], Mapping[str, Argument]]] = {
+    WEIGHTED: (
+        (
+            Argument("x", "float32", (5, 10)),
+            Argument("factor", value=2.0),
+            Argument("mask"),
+        ),
+        {
+            "6 rows of x": Argument("x", "float32", (6, 10)),
+            "x in float64": Argument("x", "float64", (5, 10)),
+            "Factor 3.0": Argument("factor", value=3.0),
+            "Factor as a tensor": Argument("factor", "float32"),
+            "With a mask": Argument("mask", "bool", (10,)),
+        },
+    ),
+    GENERATE: (
+        (
+            Argument("input_ids", "int32", (1, 8)),
+            Argument("attention_mask", "int32", (1, 8)),
+            Argument("max_new_tokens", value=4),
+            Argument("num_beams", value=1),
+        ),
+        {
+            "16 prompt slots": Argument("input_ids", "int32", (1, 16)),
+            "No attention mask": Argument("attention_mask"),
+            "6 new tokens": Argument("max_new_tokens", value=6),
+            "2 beams": Argument("num_beams", value=2),
+        },
+    ),
 }
-"""What can differ of each function, its first value the one to begin with."""
+"""The first call of each function, and what the second one can change; the last change of an
+argument counts."""
 
 
-def _arguments(function: str, values: Sequence[Any]) -> tuple[Argument, ...]:
-    if function == GENERATE:
-        slots, mask, max_new_tokens, num_beams = values
-        ids = Argument("input_ids", "int32", (1, slots))
-        attended = Argument("attention_mask", "int32", (1, slots))
-        return (
-            ids,
-            attended if mask else Argument("attention_mask"),
-            Argument("max_new_tokens", value=max_new_tokens),
-            Argument("num_beams", value=num_beams),
-        )
-    rows, dtype, factor, mask = values
-    return (
-        Argument("x", dtype, (rows, 10)),
-        Argument("factor", "float32")
-        if factor == _TENSOR
-        else Argument("factor", value=float(factor)),
-        Argument("mask", "bool", (10,)) if mask else Argument("mask"),
-    )
+_TENSORS = (
+    Argument("x", "float32", (5, 10)),
+    Argument("factor", "float32"),
+    Argument("mask", "bool", (10,)),
+)
+"""The first call of a function that is declared for any number of rows: it only takes tensors."""
+
+
+def _second(first: Sequence[Argument], changed: Sequence[Argument]) -> tuple[Argument, ...]:
+    """The second call's arguments."""
+    by_name = {each.name: each for each in changed}
+    second = {each.name: by_name.get(each.name, each) for each in first}
+    mask = second.get("attention_mask")
+    if mask and mask.dtype:  # it has the length of its prompt
+        second["attention_mask"] = replace(mask, shape=second["input_ids"].shape)
+    return tuple(second.values())
 
 
 class RetraceDoctor:
@@ -75,13 +88,11 @@ class RetraceDoctor:
         self.function = gr.Radio(
             functions, value=WEIGHTED, label="Function", elem_id="doctor_function"
         )
-        self._calls: dict[str, list[list[gr.Radio]]] = {}
-        self._groups: dict[str, gr.Row] = {}
-        for function, choices in _CHOICES.items():
-            with gr.Row(visible=function == WEIGHTED) as self._groups[function]:
-                self._calls[function] = [
-                    self._build_call(function, number, choices) for number in (1, 2)
-                ]
+        self.changes = gr.CheckboxGroup(
+            [*_CALLS[WEIGHTED][1]],
+            label="What differs in the second call",
+            elem_id="doctor_changes",
+        )
         self.file = gr.Textbox(
             label="A Python file with function and calls (two dicts of arguments)",
             visible=False,
@@ -101,25 +112,9 @@ class RetraceDoctor:
         self.sent = gr.State(None)
         self._connect()
 
-    def _build_call(
-        self, function: str, number: int, choices: dict[str, dict[str, Any]]
-    ) -> list[gr.Radio]:
-        with gr.Column(min_width=220):
-            which = ("First", "Second")[number - 1]
-            ui.html(h.h3(".doctor-call")[f"{which} call"])
-            return [
-                gr.Radio(
-                    list(values.items()),
-                    value=next(iter(values.values())),
-                    label=label,
-                    elem_id=f"doctor_{function}_{number}_{place}",
-                )
-                for place, (label, values) in enumerate(choices.items())
-            ]
-
     def _connect(self) -> None:
-        radios = [radio for calls in self._calls.values() for call in calls for radio in call]
-        parts: list[ui.Field] = [self.function, self.jit_compile, self.any_rows, self.file, *radios]
+        parts: list[ui.Field] = [self.function, self.jit_compile, self.any_rows, self.file]
+        parts.append(self.changes)
         question: set[gr.blocks.Block] = {*parts}
         changes = [part.change for part in parts]
         ui.empty_on_change(self.notice, changes)
@@ -133,7 +128,7 @@ class RetraceDoctor:
         self.function.change(
             self._turn,
             self.function,
-            [*self._groups.values(), self.file, self.any_rows],
+            [self.changes, self.file, self.any_rows],
             **ui.QUIET,
         )
         self.run.click(
@@ -151,7 +146,11 @@ class RetraceDoctor:
 
     def _turn(self, function: str) -> dict[Any, Any]:
         return {
-            **{row: gr.update(visible=name == function) for name, row in self._groups.items()},
+            self.changes: gr.update(
+                choices=[*_CALLS[function][1]] if function in _CALLS else [],
+                value=[],
+                visible=function in _CALLS,
+            ),
             self.file: gr.update(visible=function == _FILE),
             self.any_rows: gr.update(visible=function == WEIGHTED),
         }
@@ -171,14 +170,15 @@ class RetraceDoctor:
                     "There is no such file: name one in the folder in which the page was started."
                 )
             return Trial("", jit_compile=jit_compile, file=path)
-        if function not in self._calls:
+        if function not in _CALLS:
             raise InvalidRequest("There is no such function here.")
-        first, second = (
-            _arguments(function, [values[radio] for radio in call])
-            for call in self._calls[function]
-        )
+        first, changes = _CALLS[function]
         any_rows = values[self.any_rows] and function == WEIGHTED
-        return Trial(function, first, second, jit_compile, any_rows)
+        if any_rows:
+            first = _TENSORS
+        differs = [changes[name] for name in values[self.changes] if name in changes]
+        second = _second(first, differs)
+        return Trial(function, tuple(first), second, jit_compile, any_rows)
 
     def _show_code(self, values: dict[Any, Any]) -> str:
         """The two calls as code; nothing where they cannot be made, which pressing says."""

@@ -14,19 +14,18 @@ import gradio as gr
 from playground.context.measuring import reserved
 from playground.context.page_context import PageContext
 from playground.tabs.generate.examples import DEFAULTS
-from playground.tabs.shapes import clear_controls, report
+from playground.tabs.shapes import clear_controls
 from playground.tabs.shapes.clear_controls import ClearControls
 from playground.tabs.shapes.shapes import (
     MAX_NEW_TOKENS,
     NUM_BEAMS,
     PADDED_LENGTHS,
-    Order,
-    survey,
+    missing,
 )
 from playground.ui import components as ui
-from playground.ui.markup import nothing
+from playground.ui.quantities import count
 from playground.ui.tables import functions_table
-from xla_backend import BackendError, BucketRules, CacheOutcome
+from xla_backend import BackendError, BucketRules
 
 _REMOVE_SCRIPT = """
 element.addEventListener("click", (event) => {
@@ -55,7 +54,7 @@ class ShapesTab:
             self.entries = ui.html("", "entries", js_on_load=_REMOVE_SCRIPT)
         self.entries_sent = gr.State(None)
         page.in_sight["shapes"].click(
-            self._refresh_entries,
+            self._refresh,
             self.entries_sent,
             [self.entries, self.entries_sent],
             **ui.EACH_TIME,
@@ -65,8 +64,6 @@ class ShapesTab:
 
     def _build_changes(self) -> None:
         """What compiles and clears."""
-        self._order = Order(self._backend)
-        self._page.watched.append(self._order.progress)
         with gr.Row(elem_classes="columns two"):
             with gr.Column(elem_classes="card"):
                 self._build_choice()
@@ -79,7 +76,7 @@ class ShapesTab:
         self._connect_choice()
         self._connect_clearing()
 
-    def _refresh_entries(self, sent: int | None) -> tuple[Any, int]:
+    def _refresh(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
         backend = self._backend
         entries, making = backend.cached_functions(), backend.prefetching()
@@ -110,75 +107,38 @@ class ShapesTab:
             info="New tokens are rounded up to the next of these.",
             elem_id="new_slots",
         )
-        self.summary = ui.html("", "shapes_summary")
         with gr.Row(elem_classes="actions"):
             self.make = gr.Button("Compile", variant="primary", elem_id="make_ready")
-            self.cancel = gr.Button("Cancel", interactive=False, elem_id="cancel_making")
-        self.progress = ui.html("", "making")
-        self.sent = gr.State(None)
+            self.cancel = gr.Button("Cancel", elem_id="cancel_making")
         self.notice = ui.html("", "shapes_notice")
 
-    @property
-    def _choice(self) -> list[ui.Field]:
-        return [self.model, self.padded_lengths, self.num_beams, self.max_new_tokens]
-
     def _connect_choice(self) -> None:
-        shown = [self.summary, self.progress, self.cancel, self.sent]
-        gr.on(
-            [
-                self._page.in_sight["shapes"].click,
-                *(component.change for component in self._choice),
-            ],
-            self._refresh,
-            [self.sent, *self._choice],
-            shown,
-            **ui.LATEST,
-        )
+        choice = [self.model, self.padded_lengths, self.num_beams, self.max_new_tokens]
         self.make.click(
             lambda: ui.notice("Asking the engine.", "calm"),
             None,
             self.notice,
             **ui.QUIET,
-        ).then(self._make, self._choice, self.notice, **ui.FOLLOWING)
+        ).then(self._make, choice, self.notice, **ui.FOLLOWING)
         self.cancel.click(self._cancel, None, self.notice, **ui.QUIET)
-
-    def _refresh(self, sent: int | None, model: str, *sizes: list[int]) -> ui.Updates:
-        """Everything that depends on the engine, sent only if something changed."""
-        prefetching = self._backend.prefetching()
-        progress = self._order.progress()
-        try:
-            self._page.check_model(model)
-            shapes = survey(self._backend, model, *sizes)
-        except BackendError as error:
-            summary = str(nothing(str(error)))
-        else:
-            summary = report.summary_line(shapes)
-        new = hash((summary, tuple(prefetching), progress))
-        if new == sent:
-            return {self.sent: sent}
-        return {
-            self.summary: summary,
-            self.progress: report.progress_line(progress),
-            self.cancel: gr.update(interactive=bool(prefetching)),
-            self.sent: new,
-        }
 
     def _make(self, model: str, *sizes: list[int]) -> str:
         try:
             self._page.check_model(model)
             self._backend.load(model)  # a model that is not loaded cannot be compiled for
-            shapes = survey(self._backend, model, *sizes)
+            keys, too_long = missing(self._backend, model, *sizes)
         except BackendError as error:
             return ui.notice(str(error))
-        keys = [s.key for s in shapes if s.key is not None and s.outcome is not CacheOutcome.HIT]
-        if not keys:
-            there = "All of these are in memory already." if shapes else "No shape is chosen."
-            return ui.notice(f"{there} There is nothing to compile.", "calm")
-        self._order.place(model, keys)
-        return ""
+        sentences = ["There is nothing to compile: all of these are in memory."]
+        if keys:
+            self._backend.prefetch(model, keys)
+            sentences = [f"{count(len(keys), 'shape')} to compile; the table shows how far it is."]
+        if too_long:
+            sentences.append(f"{count(too_long, 'shape')} would be too long for this model.")
+        return ui.notice(" ".join(sentences), "calm")
 
     def _cancel(self) -> str:
-        self._order.cancel()
+        self._backend.cancel_prefetch()
         return ui.notice("Cancelled. A compile that is running finishes and is cached.", "calm")
 
     def _connect_clearing(self) -> None:
@@ -237,7 +197,6 @@ class ShapesTab:
                 await asyncio.to_thread(clear)
         except BackendError as error:
             return ui.notice(str(error)), self._page.engine_line()
-        self._order.drop()
         # The store on disk may have changed although the memory did not.
         self._page.times_cleared += 1
         done = "Cleared. The engine is starting again; a request that comes now waits for it."

@@ -24,6 +24,7 @@ from xla_backend.kernels import machine_code, registration
 from xla_backend.kernels.attention import exponential
 from xla_backend.kernels.attention.exponential import constant
 from xla_backend.kernels.attention.kv_blocks import BLOCK
+from xla_backend.kernels.attention.recurrence import place_of
 from xla_backend.kernels.handler import Handler
 from xla_backend.kernels.machine_code import (
     BIT,
@@ -83,7 +84,6 @@ def layer_bytes(kv_heads: int, head_size: int) -> int:
 
 
 def prepare() -> None:
-    """Starts compiling it; see `registration.prepare`."""
     registration.prepare(NAME, build)
 
 
@@ -498,7 +498,6 @@ def _group_size(builder: Builder, kv_heads: Value) -> Value:
 
 
 def _group(builder: Builder, job: Value, number: Value) -> Value:
-    """The address of a group."""
     (groups_at,) = _JOB.get(builder, job, "groups_at", POINTER)
     (kv_heads,) = _JOB.get(builder, job, "kv_heads")
     return builder.at(groups_at, builder.mul(number, _group_size(builder, kv_heads)))
@@ -510,8 +509,7 @@ def _of_group(builder: Builder, group: Value, name: str) -> Value:
 
 def _place(builder: Builder, places_at: Value, token: Value) -> tuple[Value, Value]:
     """A token's row (negative without a token) and its position (then 0)."""
-    place = builder.at(places_at, builder.mul(token, long(8)))
-    row, position = (builder.sext(builder.get(place, WORD, at), LONG) for at in (0, 4))
+    row, position = place_of(builder, places_at, token)
     is_none = builder.icmp_signed("<", row, long(0))
     return row, builder.select(is_none, long(0), position)
 

@@ -1,7 +1,4 @@
-"""`Matrix`: weights in the format and layout of fast products.
-
-Knows when our own machine code pays, and what is used otherwise.
-"""
+"""`Matrix`: weights in the format and layout of fast products."""
 
 from __future__ import annotations
 
@@ -61,8 +58,6 @@ class Matrix(NamedTuple):
         """From a checkpoint's weights `[out, in]`; floats are multiplied exactly in any case.
 
         Args:
-            weights: see above.
-            save: makes the variable.
             in_eight_bits: whether products with blocks round activations to 8 bits.
             multiplies: whether our own product multiplies weights; XLA multiplies float32.
         """
@@ -127,7 +122,6 @@ class Stacked(NamedTuple):
         return self.parts[0].inputs, sum(part.outputs for part in self.parts)
 
     def multiply(self, x: tf.Tensor) -> tf.Tensor:
-        """See `Matrix.multiply`."""
         return tf.concat([part.multiply(x) for part in self.parts], axis=-1)
 
 

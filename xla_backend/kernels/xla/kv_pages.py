@@ -30,11 +30,13 @@ class Pages(NamedTuple):
     """The memory of a call's rows.
 
     Attributes:
+        places: see `Memory`.
         blocks: `[R, M]` int64, the numbers of each row's blocks, and last of its state.
         kv: handle of the variable of blocks, `[blocks, numbers]` float32.
         rows: handle of that of states, `[states, numbers]` float32; `()` without states.
     """
 
+    places: tf.Tensor
     blocks: tf.Tensor
     kv: tf.Tensor
     rows: Any
@@ -44,7 +46,6 @@ class Pages(NamedTuple):
         q: tf.Tensor,
         k: tf.Tensor,
         v: tf.Tensor,
-        places: tf.Tensor,
         layer: tf.Tensor,
         *,
         score_cap: float | None = None,
@@ -53,7 +54,7 @@ class Pages(NamedTuple):
         """See `Memory`. A layer has keys and values `[2, kv_heads, BLOCK, D]` of a block."""
         (tokens, heads, size), kv_heads = q.shape, k.shape[1]
         shared = heads // kv_heads
-        row, position = _rows(places)
+        row, position = self._rows()
         offset, window = (tf.cast(layer[at], tf.int32) for at in (0, 1))
         offset //= 4
 
@@ -126,19 +127,12 @@ class Pages(NamedTuple):
         _assign(self.kv, memory)
         attended = tf.reshape(attended / total, [groups, kv_heads, each, shared, size])
         attended = tf.transpose(attended, [0, 2, 1, 3, 4])
-        return only_tokens(tf.reshape(attended, [-1, heads * size]), places)
+        return only_tokens(tf.reshape(attended, [-1, heads * size]), self.places)
 
     def before(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: tf.Tensor,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: tf.Tensor, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
-        """See `Memory`."""
-        row, position = _rows(places)
+        row, position = self._rows()
         width, length = lines.shape[1], tf.shape(lines)[0]
         begin = (tf.cast(layer[0], tf.int32) + offset) // 4
         handle = self.rows if in_state else self.kv
@@ -171,14 +165,14 @@ class Pages(NamedTuple):
         # What is written where must need what was read, or XLA copies all memory to write first.
         nothing = tf.cast(tf.reduce_any((found > 0.0) & (found < 0.0)), tf.int32)
         _assign(handle, _written(memory, lines, *place(row, position + nothing)))
-        return only_tokens(found, places)
+        return only_tokens(found, self.places)
 
     def advance(
-        self, lines: tf.Tensor, places: tf.Tensor, layer: tf.Tensor, heads: Heads, *, corrects: bool
+        self, lines: tf.Tensor, layer: tf.Tensor, heads: Heads, *, corrects: bool
     ) -> tuple[tf.Tensor, tuple[()]]:
         """See `Memory`. A layer has of a state matrices `[heads, keys, values]`, how many tokens
         they hold, and the lines of recent tokens."""
-        row, position = _rows(places)
+        row, position = self._rows()
         length, width = tf.shape(lines)[0], heads.total * heads.values
         numbers = heads.numbers - width
         offset = tf.cast(layer[0], tf.int32) // 4
@@ -235,7 +229,12 @@ class Pages(NamedTuple):
             lambda token, *_: token < length, take, (*start, tf.zeros([length, width]))
         )
         _assign(self.rows, memory)
-        return only_tokens(read, places), ()
+        return only_tokens(read, self.places), ()
+
+    def _rows(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Of each token its row (negative without a token), and its position (then 0)."""
+        row, position = tf.unstack(self.places, axis=1)
+        return row, tf.where(row < 0, 0, position)
 
     def _block(self, row: tf.Tensor, place: tf.Tensor | int) -> tf.Tensor:
         """The number at a place in a row's list, int32; 0 without a row."""
@@ -243,11 +242,6 @@ class Pages(NamedTuple):
         at = tf.maximum(row, 0) * columns + place
         found = tf.gather(tf.cast(tf.reshape(self.blocks, [-1]), tf.int32), at)
         return tf.where(row < 0, 0, found)
-
-
-def _rows(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of each token its row (negative without a token), and its position (then 0)."""
-    return places[:, 0], tf.where(places[:, 0] < 0, 0, places[:, 1])
 
 
 def _read(handle: tf.Tensor) -> tf.Tensor:

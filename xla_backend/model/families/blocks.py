@@ -67,7 +67,6 @@ class Norm(NamedTuple):
     epsilon: float
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """Normalises the last axis."""
         if self.bias is None:
             return x * tf.math.rsqrt(_mean(tf.square(x)) + self.epsilon) * self.scale
         x = x - _mean(x)
@@ -314,15 +313,15 @@ def attend_step(
 
 def _scores(q: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     """`[K, H, D]` and `[H, S, D]` to `[K, H, S]`."""
-    return _swap(tf.matmul(_swap(q), keys, transpose_b=True))
+    return swap(tf.matmul(swap(q), keys, transpose_b=True))
 
 
 def _weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """`[K, H, S]` and `[H, S, D]` to `[K, H, D]`."""
-    return _swap(tf.matmul(_swap(weights), values))
+    return swap(tf.matmul(swap(weights), values))
 
 
-def _swap(x: tf.Tensor) -> tf.Tensor:
+def swap(x: tf.Tensor) -> tf.Tensor:
     """Swaps the first two of three axes."""
     return tf.transpose(x, [1, 0, 2])
 
@@ -332,7 +331,7 @@ def write_kv_cache(kv_cache: tf.Tensor, current: tf.Tensor, index: tf.Tensor) ->
 
     XLA takes a negative index as 0.
     """
-    current = tf.expand_dims(_swap(current), 1)
+    current = tf.expand_dims(swap(current), 1)
     return dynamic_update_slice(kv_cache, current, tf.stack([0, index, 0, 0]))
 
 
@@ -396,11 +395,7 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The non-linearity that a configuration names.
-
-    Raises:
-        ModelUnavailable: the name is unknown.
-    """
+    """The non-linearity that a configuration names."""
     if name not in ACTIVATIONS:
         raise ModelUnavailable(
             f"the model's config.json names the activation {name!r}; known are "
@@ -423,7 +418,6 @@ class Repeated:
         self._traced: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, layer: Any, *arguments: Any) -> Any:
-        """Calls the function for a layer; returns a nest of tensors."""
         leaves = tf.nest.flatten(layer)
         # As tensors, because each variable would be traced into a function of its own.
         weights = [tf.convert_to_tensor(x) for x in leaves if isinstance(x, tf.Variable)]
@@ -443,7 +437,6 @@ class Repeated:
 
 
 def _dequantized(weights: Weights) -> np.ndarray:
-    """The numbers in float32."""
     if isinstance(weights, Blocks):
         return weights.dequantized()
     return weights.astype(np.float32, copy=False)
@@ -482,7 +475,6 @@ class WeightReader:
 
     Attributes:
         saved: what is read instead of arrays; None without any.
-        kernels: what computes.
         variables: by name. memory: of each. bytes: what all take.
         made: by method and name, what became of arrays, as JSON.
         rounded_bits: see `ModelInfo`.
@@ -500,10 +492,7 @@ class WeightReader:
 
         Args:
             arrays: see `checkpoints.weights.read_weights`.
-            kind: format of matrices.
-            in_eight_bits: see `Matrix`.
             saved: of an earlier load with this kind; `arrays` are not read then.
-            kernels: see above.
         """
         self._arrays = arrays
         self.saved = saved
@@ -526,17 +515,14 @@ class WeightReader:
 
     @_saved
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
-        """The array as a variable, with `offset` added."""
         return self._add(name, self.array(name) + offset if offset else self.array(name))
 
     @_saved
     def exponential(self, name: str) -> tf.Variable:
-        """The exponential of an array as a variable."""
         return self._add(name, np.exp(self.array(name)))
 
     @_saved
     def transposed(self, name: str) -> tf.Variable:
-        """The array as a variable, its axes swapped."""
         return self._add(name, self.array(name).T)
 
     @_saved
@@ -606,7 +592,6 @@ class WeightReader:
         return self.matrix("lm_head.weight")
 
     def matrices(self) -> dict[str, dict[str, int]]:
-        """See `ModelInfo`."""
         found: dict[str, dict[str, int]] = {}
         for name, form in _formats(list(self.made.values())):
             of_all = found.setdefault(_shared_name(name), {})
@@ -651,7 +636,6 @@ class WeightReader:
         return self._over(name, array)
 
     def _over(self, name: str, array: np.ndarray) -> tf.Variable:
-        """The variable over an array's memory."""
         self.memory[name] = array
         self.bytes += array.nbytes
         # Through DLPack, so that TensorFlow uses this memory instead of copying it into its own.

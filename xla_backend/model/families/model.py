@@ -71,9 +71,8 @@ class Model(Protocol):
         """Runs the current token of each beam.
 
         Args:
-            token_ids: `[K, 1]` int32, the current tokens.
+            token_ids: `[K]` int32, the current tokens.
             index: scalar int32, the place of these tokens among the new ones, from 0.
-            context: from `prefill`.
             kv_cache: keys and values of the new tokens so far, `[H, N, K, D]` a layer.
             kv_cache_bias: broadcastable to `[K, 1, N * K]`; hides the tokens of other beams and
                 places that are not yet written.
@@ -135,8 +134,8 @@ class PooledModel(Model, Protocol):
 
         Args:
             token_ids: `[T]` int32.
-            places: `[T, 2]` int32, the row and the position of each; see `Memory.attend`.
-            memory: of the rows.
+            places: `[T, 2]` int32, the row and the position of each; see `Memory`.
+            memory: with these places.
             of_layers: what `Memory` calls `layer`, of each.
             only_last: whether only the last token's hidden state is wanted.
 

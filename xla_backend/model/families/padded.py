@@ -47,15 +47,12 @@ class PaddedModel:
         return [tf.constant([0] * padding + token_ids, tf.int32), tf.constant(padding)]
 
     def example(self, padded_length: int) -> list[tf.Tensor]:
-        """See `Model.example`."""
         return self.encode([0] * padded_length, padded_length)
 
     def prefilled_structure(self: PooledModel) -> Prefilled:
-        """See `Model.prefilled_structure`."""
         return Prefilled(0, 0, PromptContext(0, 0, [of.remembered for of in self.layer_memory]))
 
     def prefill(self: PooledModel, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
-        """Runs the whole prompt; see `Model.prefill`."""
         length = tf.shape(token_ids)[0]
         slots = tf.range(length)
         positions = slots - padding
@@ -68,7 +65,7 @@ class PaddedModel:
         x, written = self.run(token_ids, places, memory, of_layers, True)
 
         def remembered(of: tf.TensorSpec, x: tf.Tensor) -> tf.Tensor:
-            return _swap(mask.without_padding(x) if of.shape[1] is None else x)
+            return blocks.swap(mask.without_padding(x) if of.shape[1] is None else x)
 
         prompt = [
             tf.nest.map_structure(remembered, of.remembered, x)
@@ -88,20 +85,17 @@ class PaddedModel:
         kv_cache: list[Any],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[Any]]:
-        """Runs the current token of each beam; see `Model.step`."""
-        num_beams, _ = token_ids.shape
+        num_beams = token_ids.shape[0]
         position = tf.tile(context.length + index, [num_beams])
         places = tf.stack([tf.zeros_like(position), position], axis=1)
         of_layers = [
             _layer(*of) for of in zip(self.layer_memory, context.prompt, kv_cache, strict=True)
         ]
         memory = _OfBeams(index, context.padding, kv_cache_bias, self.states)
-        x, written = self.run(tf.reshape(token_ids, [num_beams]), places, memory, of_layers)
+        x, written = self.run(token_ids, places, memory, of_layers)
         return self.logits(x), written
 
     def empty_kv_cache(self: PooledModel, num_beams: int, length: int) -> list[Any]:
-        """See `Model.empty_kv_cache`."""
-
         def empty(of: tf.TensorSpec) -> tf.Tensor:
             heads, positions, size = of.shape
             return tf.zeros([heads, positions or length, num_beams, size])
@@ -120,15 +114,13 @@ class _OfPrompt(NamedTuple):
         q: tf.Tensor,
         k: tf.Tensor,
         v: tf.Tensor,
-        places: tf.Tensor,
         layer: _Layer,
         *,
         score_cap: float | None = None,
         sinks: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """See `Memory`."""
-        kv = KeysValues(*(_swap(self.mask.without_padding(x)) for x in (k, v)))
-        mask, q = self.mask._replace(window=layer.window), _swap(q)
+        kv = KeysValues(*(blocks.swap(self.mask.without_padding(x)) for x in (k, v)))
+        mask, q = self.mask._replace(window=layer.window), blocks.swap(q)
         if not layer.is_last:
             return blocks.attend_causally(q, kv, mask, score_cap, sinks)
         length = tf.shape(k)[0]
@@ -136,15 +128,8 @@ class _OfPrompt(NamedTuple):
         return blocks.attend_all(q[:, -1, None], kv, bias, score_cap, sinks)
 
     def before(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: _Layer, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
-        """See `Memory`."""
         length = tf.shape(lines)[0]
         # Before the prompt there are zeros, and in place of padding.
         padded = tf.pad(self.mask.without_padding(lines), [[count, 0], [0, 0]])
@@ -152,13 +137,7 @@ class _OfPrompt(NamedTuple):
         return tf.concat([padded[begin : begin + length] for begin in starts], axis=1)
 
     def advance(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        heads: Heads,
-        *,
-        corrects: bool,
+        self, lines: tf.Tensor, layer: _Layer, heads: Heads, *, corrects: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """See `Memory`; padding leaves a state of zeros."""
         assert self.states is not None, "its model has some"
@@ -185,13 +164,11 @@ class _OfBeams(NamedTuple):
         q: tf.Tensor,
         k: tf.Tensor,
         v: tf.Tensor,
-        places: tf.Tensor,
         layer: _Layer,
         *,
         score_cap: float | None = None,
         sinks: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """See `Memory`."""
         prompt, cached, window, _ = layer
         (num_beams, heads, size), kv_heads = q.shape, k.shape[1]
         shared, slots = heads // kv_heads, tf.shape(prompt.keys)[1]
@@ -219,15 +196,8 @@ class _OfBeams(NamedTuple):
         return tf.reshape(attended, [num_beams, heads * size])
 
     def before(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: _Layer, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
-        """See `Memory`."""
         prompt, cached = layer.prompt.inputs[0], layer.cached.inputs[0]
         slots, num_beams = tf.shape(prompt)[0], cached.shape[1]
 
@@ -243,15 +213,8 @@ class _OfBeams(NamedTuple):
         return tf.concat([of(back) for back in range(1, count + 1)], axis=1)
 
     def advance(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        heads: Heads,
-        *,
-        corrects: bool,
+        self, lines: tf.Tensor, layer: _Layer, heads: Heads, *, corrects: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """See `Memory`."""
         assert self.states is not None, "its model has some"
         states, num_beams = layer.cached.state[0, 0], layer.cached.state.shape[2]
         beams, own = tf.range(num_beams), tf.constant([0])
@@ -287,11 +250,6 @@ def _layer(
         pairs = zip(prompt, cached, strict=True)
         return tuple(_Layer(*own, of.window, is_last) for own in pairs)
     return _Layer(prompt, cached, of.window, is_last)
-
-
-def _swap(x: tf.Tensor) -> tf.Tensor:
-    """Swaps the first two of three axes."""
-    return tf.transpose(x, [1, 0, 2])
 
 
 def _swap_middle(x: tf.Tensor) -> tf.Tensor:

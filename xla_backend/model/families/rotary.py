@@ -104,11 +104,6 @@ class Rotary(PaddedModel):
 
     @classmethod
     def from_checkpoint(cls, config: PretrainedConfig, read: WeightReader) -> Rotary:
-        """The model of a checkpoint.
-
-        Raises:
-            ModelUnavailable: a weight is missing, or the configuration is not supported.
-        """
         form = describe(config)
         activation = scaled = blocks.activation(form.activation)
         if form.activation_scales != (1.0, 1.0):
@@ -240,21 +235,19 @@ class Rotary(PaddedModel):
 
     @property
     def vocabulary_size(self) -> int:
-        """V, the number of logits."""
         return self.form.vocabulary_size
 
     @property
     def context_length(self) -> int:
-        """See `Model.context_length`."""
         return self.form.context_length
 
     @property
     def layer_memory(self) -> list[LayerMemory]:
-        """See `PooledModel`."""
         found = []
         for layer, form in zip(self.layers, self.form.layers, strict=True):
-            of, windows = layer.mixer, (form.mixer.window, form.mixer.source)
-            found.append(LayerMemory(of.block_bytes, of.row_bytes, *windows, of.remembered))
+            of_block, of_row, remembered = layer.mixer.memory
+            sees = form.mixer.window, form.mixer.source
+            found.append(LayerMemory(of_block, of_row, *sees, remembered))
         return found
 
     def run(
@@ -265,14 +258,12 @@ class Rotary(PaddedModel):
         of_layers: Sequence[Any],
         only_last: bool = False,
     ) -> tuple[tf.Tensor, list[Any]]:
-        """See `PooledModel.run`."""
         rotations = self._rotations(tf.maximum(places[:, 1], 0))
 
         def block(
             layer: Layer,
             x: tf.Tensor,
             rotation: Rotation | None,
-            places: tf.Tensor,
             memory: Memory,
             of_layer: Any,
             source: Any,
@@ -280,7 +271,7 @@ class Rotary(PaddedModel):
             only_last: bool,
         ) -> tuple[tf.Tensor, Any]:
             normed = layer.mixer_norm(x) if layer.mixer_norm else x
-            mixed, written = layer.mixer.run(normed, rotation, places, memory, of_layer, source)
+            mixed, written = layer.mixer.run(normed, rotation, memory, of_layer, source)
             if only_last:
                 x, mixed = x[-1, None], mixed[-1, None]
                 own = None if own is None else own[-1, None]
@@ -294,7 +285,7 @@ class Rotary(PaddedModel):
             of = form.mixer
             source = () if of.source is None else all_written[of.source]
             is_last = only_last and number == len(self.layers) - 1
-            operands = x, rotations[of.positions], places, memory, of_layer
+            operands = x, rotations[of.positions], memory, of_layer
             x, written = each(self.layers[number], *operands, source, inputs[number], is_last)
             all_written.append(written)
         return x, all_written
@@ -349,7 +340,6 @@ class Rotary(PaddedModel):
         return y if self.form.residual_scale == 1.0 else y * self.form.residual_scale
 
     def logits(self, x: tf.Tensor) -> tf.Tensor:
-        """See `PooledModel.logits`."""
         logits = self.head.multiply(self.final_norm(x))
         if self.form.logit_scale != 1.0:
             logits *= self.form.logit_scale

@@ -149,7 +149,6 @@ class DecoderStack:
 
         Args:
             x: embeddings of the tokens, `[K, E]`.
-            context: from `prefill`.
             kv_cache: keys and values of the new tokens so far, `[H, N, K, D]` a layer.
             prompt_bias: broadcastable to `[K, H, L]`.
             kv_cache_bias: broadcastable to `[K, H, N * K]`.
@@ -197,7 +196,6 @@ class DecoderStack:
         return StackContext(0, leaves, list(leaves))
 
     def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
-        """See `Model.empty_kv_cache`."""
         size = self.layers[0].qkv.matrix.shape[1] // 3 // self.heads
         zeros = tf.zeros([self.heads, length, num_beams, size])
         return [KeysValues(zeros, zeros) for _ in self.layers]

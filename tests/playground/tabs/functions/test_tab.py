@@ -1,6 +1,7 @@
 """The Functions tab, as a visitor uses it."""
 
 import functools
+import html
 from pathlib import Path
 
 import gradio as gr
@@ -105,3 +106,24 @@ def test_the_doctor_takes_files_of_its_folder_alone(engine: FakeBackend, tmp_pat
         visitor.press("doctor_run")
         assert "in the folder in which the page was started" in visitor.reads("doctor_notice")
     assert "Trying" not in visitor.reads("doctor_run")
+
+
+def test_the_doctor_shows_the_second_call_with_what_differs(engine: FakeBackend) -> None:
+    visitor = Visitor(page(admin=False))
+
+    def calls() -> list[str]:
+        return html.unescape(visitor.reads("doctor_code").removesuffix("\n</pre>")).splitlines()[
+            -2:
+        ]
+
+    visitor.put("doctor_changes", ["x in float64", "With a mask"])
+    assert calls() == [
+        "weighted(x=tf.ones([5, 10], tf.float32), factor=2.0, mask=None)",
+        "weighted(x=tf.ones([5, 10], tf.float64), factor=2.0, mask=tf.ones([10], tf.bool))",
+    ]
+    visitor.put("doctor_any_rows", True)
+    assert "factor=tf.ones([], tf.float32)" in calls()[0], "a signature takes tensors alone"
+    visitor.put("doctor_any_rows", False)
+    visitor.put("doctor_function", "generate")
+    visitor.put("doctor_changes", ["16 prompt slots"])
+    assert "attention_mask=tf.ones([1, 16], tf.int32)" in calls()[1]

@@ -46,29 +46,17 @@ def looks(visitor: Visitor, part: str) -> str:
 
 
 def test_what_is_asked_for_is_made_one_by_one(visitor: Visitor, engine: FakeBackend) -> None:
-    said = "2 shapes : 0 in memory, 0 on disk, 2 to be compiled"
-    assert said in looks(visitor, "shapes_summary")
     visitor.press("make_ready")
     assert engine.prefetching() == [(MODEL, SMALL), (MODEL, LARGE)]
-    assert looks(visitor, "making") == "0 of 2 shapes ready"
+    assert "2 shapes to compile" in visitor.reads("shapes_notice")
     assert "16 2 16 compiling – – – gpt2-stories 32 2 16 queued" in looks(visitor, "entries")
     engine.make_ready(MODEL, SMALL)
-    assert looks(visitor, "making") == "1 of 2 shapes ready"
+    visitor.press("cancel_making")
+    assert engine.prefetching() == []
+    visitor.press("make_ready")
     engine.make_ready(MODEL, LARGE)
-    assert looks(visitor, "making") == "2 shapes ready. Their next requests are HITs."
     visitor.press("make_ready")
     assert "nothing to compile" in visitor.reads("shapes_notice")
-
-
-def test_an_order_is_cancelled(visitor: Visitor, engine: FakeBackend) -> None:
-    visitor.press("make_ready")
-    looks(visitor, "making")
-    assert visitor.shown("cancel_making", "interactive")[-1] is True
-    engine.make_ready(MODEL, SMALL)
-    visitor.press("cancel_making")
-    assert looks(visitor, "making") == "Cancelled: 1 of 2 shapes ready."
-    assert visitor.shown("cancel_making", "interactive")[-1] is False
-    assert engine.prefetching() == []
 
 
 @pytest.mark.parametrize(("what", "left"), [(MEMORY, {SMALL, LARGE}), (ONE, {LARGE}), (ALL, set())])
@@ -78,7 +66,6 @@ def test_what_is_cleared_is_said_and_confirmed(
     for key in (SMALL, LARGE):
         engine.make_ready(MODEL, key)
         engine.on_disk.add((MODEL, key))
-    looks(visitor, "shapes_summary")
     if what == ONE:
         value = json.dumps([MODEL, SMALL.to_dict()])
         assert "Remove" in looks(visitor, "entries")
@@ -95,4 +82,3 @@ def test_what_is_cleared_is_said_and_confirmed(
     assert "Cleared" in visitor.reads("clear_notice")
     assert engine.cached_functions() == []
     assert {key for _, key in engine.on_disk} == left
-    assert f"{len(left)} on disk" in looks(visitor, "shapes_summary")

@@ -61,7 +61,7 @@ class Rows:
         def attend(*operands: tf.Tensor) -> tf.Tensor:
             q, k, v, places, blocks, layer = operands
             forms = {"score_cap": self._cap, "sinks": self._sinks}
-            return Addresses(blocks).attend(q, k, v, places, layer, **forms)
+            return Addresses(places, blocks).attend(q, k, v, layer, **forms)
 
         signature = [
             tf.TensorSpec([None, self._heads, self._size], tf.float32),

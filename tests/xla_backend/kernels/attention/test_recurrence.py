@@ -26,8 +26,8 @@ class Rows:
         self.expected = np.stack([self._read(lines.astype(np.float64)) for lines in self.lines])
         recurrence.prepare()
         self._advance = tf.function(
-            lambda lines, places, blocks, layer: kv_operations.Addresses(blocks).advance(
-                lines, places, layer, heads, corrects=corrects
+            lambda lines, places, blocks, layer: kv_operations.Addresses(places, blocks).advance(
+                lines, layer, heads, corrects=corrects
             )[0],
             jit_compile=True,
             autograph=False,
