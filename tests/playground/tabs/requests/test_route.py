@@ -88,7 +88,7 @@ def test_others_have_no_text_and_on_public_pages_no_row(
     engine.errors["wrong"] = EngineStopped(f"{SECRET} is wrong.")
     stream = sent(engine, source)
     failed = sent(engine, source, "wrong")
-    wait_until(lambda: failed.is_over)
+    wait_until(lambda: failed.record.ended)
     [all_rows] = watched(engine, viewer)
     assert len(all_rows["rows"]) == (2 if seen else 0)
     html = " ".join(html for _, html, _ in all_rows["rows"])
@@ -136,7 +136,7 @@ def test_a_page_that_was_asleep_is_right_at_once(engine: FakeBackend) -> None:
     engine.reached("prefill")
     [before] = watched(engine, viewer)
     engine.release()
-    wait_until(lambda: engine.streams[0].is_over)
+    wait_until(lambda: engine.streams[0].record.ended)
     for _ in range(250):
         sent(engine, OTHERS).read_all()
     sent(engine, MINE).read_all()
@@ -158,7 +158,7 @@ def test_an_engine_that_dies_in_the_middle_ends_what_ran_and_keeps_what_waits(
     def die() -> None:
         running.error = EngineStopped("The engine stopped.")
         engine.tell()
-        wait_until(lambda: running.is_over)
+        wait_until(lambda: running.record.ended)
 
     waiting = sent(engine, MINE)
     _, after = watched(engine, Viewer("mine", "", False), die)
