@@ -180,8 +180,6 @@ class BaselineComparison:
         """Iterating runs it.
 
         Args:
-            model: a name that the registry knows.
-            prompt: the text to continue.
             options: without sampling, whose random numbers differ in Transformers.
             baselines: in the order in which they run. `ENGINE_FROM_DISK` needs `ENGINE` before it.
             cached_calls: how many times each baseline repeats the request after its first call,
@@ -330,12 +328,7 @@ class BaselineComparison:
     def _answer(
         self, baseline: Baseline, stage: Stage, calls: int = 0
     ) -> Generator[BaselineProgress, None, Any]:
-        """The next answer of a baseline's process; yields progress meanwhile.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the request cannot be served.
-            EngineStopped: it failed, or its process was ended.
-        """
+        """The next answer of a baseline's process; yields progress meanwhile."""
         process = self._processes[baseline]
         while True:
             try:

@@ -19,11 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AddedModels:
-    """The models in a file, which need not exist.
-
-    Attributes:
-        path: of the file.
-    """
+    """The models in a file, which need not exist."""
 
     path: Path
 

@@ -55,9 +55,6 @@ def read(audio: AudioInput, rate: int, max_seconds: float = DEFAULT_MAX_SECONDS)
 
     Returns:
         (n,) float32, n >= 1.
-
-    Raises:
-        InvalidRequest: the recording is unusable; the message is for the person who sent it.
     """
     if isinstance(audio, str | os.PathLike):
         return _read_file(Path(audio), rate, max_seconds)
@@ -232,11 +229,7 @@ def _opened(path: Path, track: int) -> Iterator[tuple[int, int, float, int, Iter
 
 
 def _checked_rate(rate: Any) -> int:
-    """The rate as a whole number of Hz.
-
-    Raises:
-        InvalidRequest: it is not one from MIN_RATE to MAX_RATE.
-    """
+    """The rate as a whole number of Hz."""
     good = (
         isinstance(rate, numbers.Real | np.number)
         and not isinstance(rate, bool | np.bool_)

@@ -38,7 +38,6 @@ class Download:
     """Progress of a download; `str()` gives it in megabytes.
 
     Attributes:
-        name: of the model.
         done, total: bytes.
     """
 
@@ -60,7 +59,6 @@ class Repository:
     """A repository of the Hub, before anything is downloaded.
 
     Attributes:
-        name: the requested name.
         files: the needed files, with their sizes.
         license: from its card; empty if there is none.
         gguf_architecture: llama.cpp's name of the architecture of its GGUF files; empty if the Hub
@@ -106,11 +104,7 @@ def find_repository(name: str, alternatives: Iterable[str] = ()) -> Repository:
     """What the Hub says about a model; downloads nothing.
 
     Args:
-        name: of the model.
         alternatives: models to suggest if the Hub cannot be reached.
-
-    Raises:
-        ModelUnavailable: the Hub cannot be reached, refuses, or has no readable weights.
     """
     from huggingface_hub import HfApi
 
@@ -134,11 +128,7 @@ def find_repository(name: str, alternatives: Iterable[str] = ()) -> Repository:
 
 
 def fetch_config(name: str) -> Path:
-    """Downloads config.json alone; returns its folder.
-
-    Raises:
-        ModelUnavailable: as for `find_repository`.
-    """
+    """Downloads config.json alone; returns its folder."""
     from huggingface_hub import hf_hub_download
 
     with _readable_errors(name), _quiet_progress_bars():
@@ -153,16 +143,11 @@ def download(
     """Downloads the needed files, in one weight format, into the Hub's own cache.
 
     Args:
-        name: of the model.
         on_progress: called twice a second.
         alternatives: as for `find_repository`.
 
     Returns:
         The folder, or the GGUF file.
-
-    Raises:
-        ModelUnavailable: as for `find_repository`; the download broke off, or the cache cannot be
-            written.
     """
     repository = find_repository(name, alternatives)
     with _readable_errors(name, alternatives):

@@ -29,11 +29,7 @@ than Linux, an old processor. `auto`: `own` where it can run."""
 
 
 def chosen(kind: str | None = None) -> str:
-    """The format, or without one the environment's.
-
-    Raises:
-        InvalidRequest: there is no such format.
-    """
+    """The format, or without one the environment's."""
     return _known("Weights (--weights", VARIABLE, kind, KINDS)
 
 
@@ -43,11 +39,7 @@ def chosen_activations(kind: str | None = None) -> str:
 
 
 def chosen_kernels(kernels: str | None = None) -> str:
-    """The kernels, or without a choice the environment's: `OWN` or `XLA`.
-
-    Raises:
-        InvalidRequest: there are no such kernels, or they cannot run here.
-    """
+    """The kernels, or without a choice the environment's: `OWN` or `XLA`."""
     kernels = known_kernels(kernels)
     if kernels == XLA:
         return XLA

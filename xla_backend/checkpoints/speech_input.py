@@ -51,11 +51,7 @@ class DecoderPrompt:
 
     @classmethod
     def read(cls, generation_config: GenerationConfig, config: PretrainedConfig) -> DecoderPrompt:
-        """The decoder prompt of a checkpoint's generation config.
-
-        Raises:
-            ModelUnavailable: a needed token is missing.
-        """
+        """The decoder prompt of a checkpoint's generation config."""
         start = generation_config.decoder_start_token_id
         start = config.decoder_start_token_id if start is None else start
         by_name = getattr(generation_config, "lang_to_id", None) or {}
@@ -141,11 +137,7 @@ class SpeechInput:
         generation_config: GenerationConfig,
         config: PretrainedConfig,
     ) -> None:
-        """Use `load` for a folder.
-
-        Raises:
-            ModelUnavailable: the three do not fit together.
-        """
+        """Use `load` for a folder."""
         self.decoder_prompt = DecoderPrompt.read(generation_config, config)
         self.guards = Guards.read(generation_config)
         self.frames = extractor.n_samples // extractor.hop_length
@@ -163,11 +155,7 @@ class SpeechInput:
     def load(
         cls, folder: Path, generation_config: GenerationConfig, config: PretrainedConfig
     ) -> SpeechInput:
-        """Reads the feature extractor of a model's folder.
-
-        Raises:
-            ModelUnavailable: its file is damaged or does not fit the model.
-        """
+        """Reads the feature extractor of a model's folder."""
         try:
             with locked_transformers() as transformers, without_marks(folder) as plain:
                 kind = transformers.WhisperFeatureExtractor
@@ -219,9 +207,6 @@ class SpeechInput:
         Args:
             language: a code ("de"), also with a country ("de-AT"), a name ("German") or a token
                 ("<|de|>"), in upper or lower case; "auto" and "" mean None.
-
-        Raises:
-            InvalidRequest: the model does not know the language.
         """
         known = self.decoder_prompt.languages
         if language is None or (
@@ -251,12 +236,7 @@ def speech_key(rules: BucketRules, speech: SpeechInput, options: GenerationOptio
 def fitting_options(
     options: GenerationOptions | None, speech: SpeechInput, context_length: int | None
 ) -> GenerationOptions:
-    """The options, with new tokens limited to the decoder's positions.
-
-    Raises:
-        InvalidRequest: they say where a text ends, which would end a window and not the transcript,
-            or ask for prompt lookup, although there is no prompt.
-    """
+    """The options, with new tokens limited to the decoder's positions."""
     assert context_length is not None  # a speech decoder's positions are learned, so bounded
     room = context_length - len(speech.decoder_prompt.tokens)
     if options is None:

@@ -51,12 +51,7 @@ _SHARED_SETTINGS = (
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """The model's config, with checked sizes and settings.
-
-    Raises:
-        ModelUnavailable: config.json is missing or not JSON, has an unsupported architecture or
-            setting, or impossible sizes.
-    """
+    """The model's config, with checked sizes and settings."""
     values = read_config_values(folder)
     model_type = values.get("model_type")
     described = find(model_type)
@@ -99,10 +94,6 @@ def read_config_values(folder: Path) -> dict[str, Any]:
     """The raw values of config.json, or the equivalent for GGUF and CTranslate2.
 
     Of a model of images and text, those of its text model.
-
-    Raises:
-        ModelUnavailable: the file is missing, unreadable, or not a JSON object; or it is a GGUF
-            file that is damaged or not supported.
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_model.read_config_values(gguf_path)
@@ -123,12 +114,7 @@ def read_config_values(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that `read_weights` reads: one file, or all shards.
-
-    Raises:
-        ModelUnavailable: there are none, a shard is missing, or there are only pickles, which are
-            never opened.
-    """
+    """The files that `read_weights` reads: one file, or all shards."""
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_file.pieces(gguf_path)
     if ctranslate2_model.is_model(folder):
@@ -167,11 +153,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def check_files(folder: Path) -> None:
-    """Does nothing if the files of a model are whole; reads their headers alone.
-
-    Raises:
-        ModelUnavailable: one is missing, cut off, or of another kind; the message names it.
-    """
+    """Does nothing if the files of a model are whole; reads their headers alone."""
     read_config_values(folder)
     for path in weight_files(folder):
         if path.suffix == ".safetensors":
@@ -211,16 +193,11 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     file if its numbers have the right type.
 
     Args:
-        folder: of the model.
         as_stored: matrices of a GGUF file keep their blocks; see `GGUFFile.read_stored`.
 
     Returns:
         Float arrays, at most 32 bits wide, by name: all that the architecture needs and no others,
         in its order.
-
-    Raises:
-        ModelUnavailable: the config or a weight file is missing, damaged, incomplete, or has other
-            shapes than the config; the message names the file and what to do.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -272,9 +249,7 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     return fitted
 
 
-def _joined(
-    tensors: Iterable[tuple[Path, str, Weights]],
-) -> Iterator[tuple[Path, str, Weights]]:
+def _joined(tensors: Iterable[tuple[Path, str, Weights]]) -> Iterator[tuple[Path, str, Weights]]:
     """Joins blocks and scales of MXFP4: a matrix for each expert.
 
     Transformers has both of all experts as a tensor of bytes, which may lie in different files.
@@ -303,9 +278,6 @@ def sample(folder: Path) -> bytes:
 
     The page's process needs it too, so nothing is converted, and little is read. The distance
     between two bytes is odd, so that they are not all the lowest bytes of numbers.
-
-    Raises:
-        ModelUnavailable: there is no weight file, or it cannot be read.
     """
     taken = []
     for path in weight_files(folder):
@@ -526,11 +498,7 @@ def _damaged(path: Path, reason: str) -> ModelUnavailable:
 
 
 def _expected_shapes(config: PretrainedConfig, folder: Path) -> Mapping[str, tuple[int, ...]]:
-    """Name and shape of all tensors of a model with this config.
-
-    Raises:
-        ModelUnavailable: a size is not a positive whole number, or heads do not divide the width.
-    """
+    """Name and shape of all tensors of a model with this config."""
     where, described = folder / "config.json", ARCHITECTURES[config.model_type]
     for name in described.sizes:
         value = getattr(config, name, None)

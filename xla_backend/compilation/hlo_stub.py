@@ -33,8 +33,6 @@ def define(
     """The serialized `FunctionDef` of an HLO stub.
 
     Args:
-        name: the stub's name.
-        arguments: of the function; only shapes and dtypes count.
         captures: the variables that follow the arguments; None for those that do not change.
         results: of the function for these arguments; only shapes and dtypes count.
 

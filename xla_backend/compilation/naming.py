@@ -93,7 +93,6 @@ def missing(
 
     Args:
         model_identity: from `identity`.
-        key: which functions.
         in_memory: the model's compiled keys, which may share functions with this one.
         holds: whether the store has an entry of this name.
     """

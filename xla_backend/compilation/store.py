@@ -89,7 +89,6 @@ class Store:
         """Does not check that the folder can be written; `open_store` does.
 
         Args:
-            folder: of the whole store.
             size_bound: bound on the size of all entries, in bytes.
         """
         self.root = folder
@@ -156,7 +155,6 @@ class Store:
         """Writes a model's weights, unless they are beyond the bound; warns if the disk is full.
 
         Args:
-            name: of the file.
             size: bytes, about.
             write: writes them.
         """

@@ -50,11 +50,7 @@ _Node = str | _Reference | _Sequence | _Either | _Repeated
 
 
 def regex(text: str) -> str:
-    """Matches what the rule `root` allows.
-
-    Raises:
-        InvalidRequest: the grammar cannot be read, is recursive, or is too large.
-    """
+    """Matches what the rule `root` allows."""
     try:
         return _Writer(_Reader(text).rules()).rule(ROOT)
     except RecursionError:
@@ -65,9 +61,6 @@ def step_by_step(text: str) -> str:
     """The same rules in the notation of `step_by_step`; they may be recursive.
 
     Its longest match of a part always counts, so each character is a part of its own.
-
-    Raises:
-        InvalidRequest: the grammar cannot be read, or lacks a rule.
     """
     try:
         rules = _Reader(text).rules()

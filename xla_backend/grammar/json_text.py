@@ -190,17 +190,13 @@ def any_value(levels: int, depth: int) -> str:
     """Any JSON value with at most this nesting depth."""
     if not levels:
         return SCALAR
-    return f"(?:{SCALAR}|{any_object(levels, depth)}|{any_array(levels, depth)})"
+    array = many("[", any_value(levels - 1, depth + 1), "]", depth)
+    return f"(?:{SCALAR}|{any_object(levels, depth)}|{array})"
 
 
 def any_object(levels: int, depth: int) -> str:
     """Any object; its values nest one level less."""
     return many("{", f"{STRING}{COLON}{any_value(levels - 1, depth + 1)}", "}", depth)
-
-
-def any_array(levels: int, depth: int) -> str:
-    """Any array; its values nest one level less."""
-    return many("[", any_value(levels - 1, depth + 1), "]", depth)
 
 
 def many(opening: str, each: str, closing: str, depth: int) -> str:

@@ -87,7 +87,6 @@ def learn(
     """The format of a chat template: what it renders of a call, but not of another answer.
 
     Args:
-        template: its text.
         render: what it makes of messages and tools; may raise anything.
 
     Returns:

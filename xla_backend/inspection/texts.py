@@ -35,11 +35,7 @@ STAGES = {
 
 
 def write(folder: Path, model: str, registry: Registry, key: CacheKey) -> None:
-    """Writes the files into a folder: `prefill.hlo.txt` and so on.
-
-    Raises:
-        ModelUnavailable: the model cannot be loaded.
-    """
+    """Writes the files into a folder: `prefill.hlo.txt` and so on."""
     loaded = LoadedModel(registry.locate(model), Compiler(None))
     for name, (function, arguments) in loaded.functions.examples(key).items():
         text_of = _texts_of(function, arguments)
@@ -52,12 +48,7 @@ def write(folder: Path, model: str, registry: Registry, key: CacheKey) -> None:
 
 
 def passes(folder: Path, model: str, registry: Registry, key: CacheKey) -> list[Pass]:
-    """Compiles decode with the first layer alone; XLA dumps into the folder, see `passes.dumping`.
-
-    Raises:
-        InvalidRequest: its family's layers cannot be called alone.
-        ModelUnavailable: the model cannot be loaded.
-    """
+    """Compiles decode with the first layer alone; XLA dumps into the folder: `passes.dumping`."""
     loaded = LoadedModel(registry.locate(model), Compiler(None))
     decoder = loaded.functions.decoder
     layers = getattr(decoder.model, "layers", ())[:1]

@@ -79,13 +79,7 @@ def only_if(run: tf.Tensor, function: Callable[..., Any], *inputs: Any) -> Any:
 
 @dataclass(frozen=True)
 class Decoder:
-    """The decoding loop over one model.
-
-    Attributes:
-        model: see `Model`.
-        rules: how texts end.
-        selection: how a token is selected.
-    """
+    """The decoding loop over one model."""
 
     model: Model
     rules: BeamRules
@@ -124,7 +118,6 @@ class Decoder:
         Args:
             steps: scalar int32; zero runs nothing.
             reals, integers, logit_bias, is_end: the options, from `sampling.pack`.
-            prefilled: from `prefill`.
             state: from `initial_state` or an earlier call.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
@@ -169,9 +162,7 @@ class Decoder:
             return step + 1, state, kv_cache
 
         _, state, kv_cache = tf.while_loop(
-            goes_on,
-            one_step,
-            (0, state._replace(kv_cache=[]), tf.nest.flatten(structure)),
+            goes_on, one_step, (0, state._replace(kv_cache=[]), tf.nest.flatten(structure))
         )
         return state._replace(kv_cache=tf.nest.pack_sequence_as(structure, kv_cache))
 

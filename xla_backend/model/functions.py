@@ -90,7 +90,6 @@ class FunctionBuilder:
         Args:
             decoder: see above. pool: of rows over KV memory; None where that is impossible.
             identity: from `naming.identity`.
-            compiler: makes or restores them.
         """
         self.decoder = decoder
         self._pool = pool
@@ -143,10 +142,7 @@ class FunctionBuilder:
             return time.perf_counter() - start, is_restored
 
     def build(
-        self,
-        key: CacheKey,
-        on_step: Callable[[Literal["trace", "compile"]], None],
-        rows: int = 1,
+        self, key: CacheKey, on_step: Callable[[Literal["trace", "compile"]], None], rows: int = 1
     ) -> Built[KeyFunctions]:
         """Makes the functions of a key ready to run, from the store or by tracing and compiling.
 
@@ -154,7 +150,6 @@ class FunctionBuilder:
         Python's lock.
 
         Args:
-            key: the sizes.
             on_step: called when each step begins.
             rows: of the pool, where the key is its.
         """

@@ -66,11 +66,8 @@ class KVMemory:
                 raise OutOfBlocks
         if self.shared is not None:
             size = blocks * self.block_bytes
-            self.shared.make_room(self, size, lambda: bool(free) and self._is_resident(free[-1]))
+            self.shared.make_room(self, size, lambda: bool(free) and free[-1] not in self._released)
         self.used += blocks
-
-    def _is_resident(self, address: int) -> bool:
-        return address not in self._released
 
     def _reused(self, free: list[int]) -> int:
         """A free address; 0 if there is none."""

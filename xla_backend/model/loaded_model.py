@@ -66,8 +66,6 @@ class LoadedModel:
         """Loads tokenizer and weights; `functions` makes the functions later.
 
         Args:
-            files: of the model.
-            compiler: makes or restores functions.
             kv_bytes: memory for the keys and values of its pool, at most; more where one row needs
                 more.
 
@@ -199,9 +197,7 @@ class LoadedModel:
         """The tokens of a text from one on, each with its own text.
 
         Args:
-            written: the text.
             passes: for each token, its row in the pass that generated it; empty without drafts.
-            first: the token to begin with.
             grammar: what the text followed.
         """
         read = self.tokenizer.token_text

@@ -82,8 +82,6 @@ class PoolDecoder:
     """Reads prompts and generates tokens over KV memory.
 
     Attributes:
-        model: see `PooledModel`.
-        selection: how tokens are selected.
         context_length: the positions that a row can have.
         memory: of the rows. grammars: that they follow.
         num_drafts: T, how many drafts a pass verifies, of one row; 0 for none.
@@ -102,18 +100,13 @@ class PoolDecoder:
         return {**self.memory.variables, **self.grammars.variables}
 
     def read(
-        self,
-        logit_places: tf.Tensor,
-        token_ids: tf.Tensor,
-        places: tf.Tensor,
-        blocks: tf.Tensor,
+        self, logit_places: tf.Tensor, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor
     ) -> tf.Tensor:
         """Reads a chunk of prompts.
 
         Args:
             logit_places: `[K]` int32, the places of the tokens before the logits; then -1.
             token_ids, places: see `PooledModel.run`.
-            blocks: see `decode`.
 
         Returns:
             The logits of the tokens after them, `[K, V]`.
@@ -136,7 +129,7 @@ class PoolDecoder:
             done=tf.ones([rows], tf.bool),
             counts=tf.zeros([rows, self.model.vocabulary_size], tf.int32),
             grammar=tf.zeros([rows], tf.int32),
-            lookup=Lookup.initial(self.context_length) if self.num_drafts else (),
+            lookup=Lookup.of([], self.context_length) if self.num_drafts else (),
         )
 
     def decode(
@@ -162,7 +155,6 @@ class PoolDecoder:
             grammars: `[R, FIELDS]` int64, the rows' grammars; see `kernels.grammar`.
             blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come, and of
                 their states.
-            state: of the rows.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
         given = _Given(controls, seen, logits, grammars, blocks)
@@ -180,12 +172,7 @@ class PoolDecoder:
         )
         return tf.while_loop(goes_on, go_on, (0, nothing))[1]
 
-    def _pass(
-        self,
-        step: tf.Tensor,
-        decoded: Decoded,
-        given: _Given,
-    ) -> tuple[tf.Tensor, Decoded]:
+    def _pass(self, step: tf.Tensor, decoded: Decoded, given: _Given) -> tuple[tf.Tensor, Decoded]:
         """One token for each row."""
         state = decoded.state
         runs = ~state.done & ~state.has_logits
@@ -230,10 +217,7 @@ class PoolDecoder:
         return after, records
 
     def _pass_with_drafts(
-        self,
-        step: tf.Tensor,
-        decoded: Decoded,
-        given: _Given,
+        self, step: tf.Tensor, decoded: Decoded, given: _Given
     ) -> tuple[tf.Tensor, Decoded]:
         """One pass of the model: adds a token, and one more for each draft that is right.
 

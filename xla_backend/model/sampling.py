@@ -71,7 +71,6 @@ def pack(
     """The options of a batch in four arguments, as `specs` describes them.
 
     Args:
-        options: of each text.
         vocabulary_size: V.
         eos_token_ids: those that end a text by themselves, see `ends`.
     """

@@ -102,7 +102,6 @@ class Selection:
             prompted: `[B, V]` bool, see `sampling.adjust`.
             counts: `[B, V]` int32, how often each token was generated.
             step: int32, the number of a text's tokens so far: scalar, or `[B]`.
-            controls: the options.
             constrain: masks what a grammar forbids, before all options. Records have the model's
                 own scores.
             is_constrained: scalar bool, whether it masks anything; None if it never does.

@@ -117,7 +117,6 @@ class Findings:
     """The findings.
 
     Attributes:
-        first, second: the two calls.
         changes: each argument that differs.
     """
 

@@ -29,7 +29,6 @@ def find(question: Trial, dumps: Path, registry: Registry) -> Findings:
     """Calls a fresh function twice, and again for each change alone.
 
     Args:
-        question: the calls.
         dumps: the folder in which XLA writes a file for each compiled module.
         registry: has the model whose `generate` may be traced.
 

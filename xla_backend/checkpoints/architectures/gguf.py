@@ -72,11 +72,7 @@ class GGUFSettings:
         return self.file.optional(f"{self.architecture}.{key}", kind)
 
     def size(self, key: str, default: int | None = None) -> int:
-        """A positive number.
-
-        Raises:
-            ModelUnavailable: it is missing or impossible.
-        """
+        """A positive number."""
         value = self.value(key, int, default)
         if not 0 < value < 2**31:
             raise self.file.damaged(f"it sets {self.architecture}.{key} to {value}")
@@ -98,11 +94,7 @@ class GGUFSettings:
         ]
 
     def windows(self, default: int) -> dict[str, Any]:
-        """The window, and the layers that have it: all but one in so many, or as the file says.
-
-        Raises:
-            ModelUnavailable: the file is damaged.
-        """
+        """The window, and the layers that have it: all but one in so many, or as the file says."""
         key, layers = "attention.sliding_window_pattern", min(self.layers, 1000)
         if slides := self.numbers(key)[:layers]:
             if len(slides) != layers:

@@ -67,7 +67,6 @@ def pieces(
     each expert.
 
     Args:
-        form: of the model.
         names: see `decoder.DecoderArchitecture.names`.
         split: see `Split`.
     """

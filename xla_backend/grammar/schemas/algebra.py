@@ -57,7 +57,6 @@ class Algebra:
         """Takes a schema.
 
         Args:
-            root: the schema.
             is_closed: as under OpenAI's `strict`: objects have no other members than those named,
                 unless `additionalProperties` says so, and keywords that are not known are refused.
             is_lenient: whether a keyword that cannot be read is left out.
@@ -94,11 +93,7 @@ class Algebra:
         return self._goals[name]
 
     def cases(self, goals: Goals) -> list[Case]:
-        """The cases of which each value that satisfies all goals is in at least one.
-
-        Raises:
-            InvalidRequest: there are too many, a keyword cannot be read, or cannot be followed.
-        """
+        """The cases of which each value that satisfies all goals is in at least one."""
         if goals not in self._cases:
             self._open.add(goals)
             found: dict[Any, Case] = {}
@@ -333,11 +328,7 @@ class Algebra:
         return self._read[id(schema)]
 
     def target(self, ref: str, at: str) -> Any:
-        """The part of the schema that a reference names.
-
-        Raises:
-            InvalidRequest: there is none.
-        """
+        """The part of the schema that a reference names."""
         try:
             return self._references.target(ref)
         except KeyError:

@@ -64,11 +64,7 @@ _ORDER = ("string", "number", "boolean", "null", "object", "array")
 
 @functools.lru_cache(32)
 def read(text: str, *, is_closed: bool, is_lenient: bool = False) -> DocumentRules:
-    """The rules of a schema as JSON; see `Algebra`.
-
-    Raises:
-        InvalidRequest: no value is allowed, or a keyword cannot be read or followed.
-    """
+    """The rules of a schema as JSON; see `Algebra`."""
     try:
         return DocumentRules(Algebra(json.loads(text), is_closed=is_closed, is_lenient=is_lenient))
     except RecursionError:
@@ -179,12 +175,7 @@ class DocumentRules:
         return Enclosed("{", "}", body)
 
     def _extras(
-        self,
-        case: Case,
-        named: list[str],
-        on_names: Goals,
-        some: list[SomeMember],
-        is_closed: bool,
+        self, case: Case, named: list[str], on_names: Goals, some: list[SomeMember], is_closed: bool
     ) -> list[_Member]:
         """The members that are not named, by the patterns that their names match."""
         members = case.of(Members)
@@ -404,13 +395,7 @@ class DocumentRules:
         return Enclosed("[", "]", body)
 
     def _with_some(
-        self,
-        case: Case,
-        some: list[SomeItem],
-        front: int,
-        fewest: int,
-        most: int | None,
-        at: str,
+        self, case: Case, some: list[SomeItem], front: int, fewest: int, most: int | None, at: str
     ) -> Node:
         """Items of which some must satisfy more: states by place and those that are pending."""
         top = max(front, fewest, 1, *(each.start for each in some), 0 if most is None else most + 1)
@@ -445,9 +430,6 @@ class DocumentRules:
         Args:
             any_levels: how deep a value may nest of which the schema says nothing; None if it
                 must be any.
-
-        Raises:
-            InvalidRequest: no regular expression of a reasonable size does.
         """
         if self.has_unique:
             raise refused("uniqueItems", "#")

@@ -27,11 +27,7 @@ NUMBER_FORMATS = {"int32": 31, "int64": 63}
 
 
 def normalized(schema: Mapping[str, Any], at: str, is_lenient: bool) -> dict[str, Any]:
-    """A schema with its keywords in the newest draft's form.
-
-    Raises:
-        InvalidRequest: one has a value of another type, and is not to be left out.
-    """
+    """A schema with its keywords in the newest draft's form."""
     found: dict[str, Any] = {}
     for keyword, value in schema.items():
         check, must = _CHECKS.get(keyword, (None, ""))

@@ -48,7 +48,7 @@ class References:
             if pointer and not pointer.startswith("/"):
                 break
             for part in pointer.split("/")[1:]:
-                name = _unquoted(part)
+                name = unquote(part).replace("~1", "/").replace("~0", "~")
                 try:
                     target = target[int(name) if isinstance(target, list) else name]
                 except (KeyError, TypeError, ValueError, IndexError):
@@ -60,7 +60,3 @@ class References:
 
 def _same_document(known: str, base: str) -> bool:
     return known == base or known.rstrip("/").endswith("/" + base.lstrip("./"))
-
-
-def _unquoted(part: str) -> str:
-    return unquote(part).replace("~1", "/").replace("~0", "~")

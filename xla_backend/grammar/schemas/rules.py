@@ -135,12 +135,8 @@ def _has_text(regex: str, also: tuple[tuple[str, bool], ...]) -> bool:
 
 
 def _terminal(regex: str, also: tuple[tuple[str, bool], ...]) -> str:
-    parts = [(regex, True), *also]
-    return " & ".join(("" if held else "~") + _slashed(text) for text, held in parts)
-
-
-def _slashed(regex: str) -> str:
-    return "/" + regex.replace("/", "\\x2f") + "/"
+    parts = [(text.replace("/", "\\x2f"), held) for text, held in ((regex, True), *also)]
+    return " & ".join(f"{'' if held else '~'}/{text}/" for text, held in parts)
 
 
 class RegexWriter:

@@ -31,7 +31,6 @@ class _Open:
         is_object, is_unique: what it is.
         start: where its current item begins in the text. count: of its items before that.
         seen: the items before, as keys and as they were written.
-        name: of the current member.
     """
 
     goals: set[Goals]
@@ -57,11 +56,7 @@ class UniqueItems:
         return UniqueItems(self._algebra, self._vocabulary)
 
     def follow(self, text: bytes) -> None:
-        """Reads more of the document.
-
-        Raises:
-            InvalidRequest: an item is there twice: written in two ways, or in one token.
-        """
+        """Reads more of the document."""
         for byte in text:
             self._text.append(byte)
             self._read(chr(byte))

@@ -56,12 +56,7 @@ class Memory(Protocol):
         """
 
     def before(
-        self,
-        lines: tf.Tensor,
-        layer: Any,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: Any, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
         """Writes the lines of new tokens, and reads those of the positions before each.
 
@@ -90,7 +85,6 @@ class Memory(Protocol):
             lines: `[T, heads.line]` float32.
             layer: in KV memory `[3]` int64: where this layer begins in a state, in bytes; then what
                 is not read.
-            heads: sizes.
             corrects: c.
 
         Returns:
@@ -131,12 +125,7 @@ class Addresses(NamedTuple):
         return foreign_call.call(attention.NAME, operands, heads * size, has_side_effect=True)
 
     def before(
-        self,
-        lines: tf.Tensor,
-        layer: tf.Tensor,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: tf.Tensor, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
         layer += tf.constant([offset, 0, in_state], tf.int64)
         operands, columns = [lines, *self, layer], count * lines.shape[1]
@@ -207,7 +196,6 @@ def step(
         prompt, states: `[.., heads.numbers]` float32: after prompts, and after new tokens.
         source: `[n]` int32: which of `states` a token goes on from; below 0, `-1 - source` of
             `prompt`.
-        heads: sizes.
         corrects: c.
 
     Returns:

@@ -58,8 +58,6 @@ class Matrix(NamedTuple):
         """From a checkpoint's weights `[out, in]`; floats are multiplied exactly in any case.
 
         Args:
-            weights: see above.
-            save: makes the variable.
             in_eight_bits: whether products with blocks round activations to 8 bits.
             multiplies: whether our own product multiplies weights; XLA multiplies float32.
         """

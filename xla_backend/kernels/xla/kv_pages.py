@@ -130,12 +130,7 @@ class Pages(NamedTuple):
         return only_tokens(tf.reshape(attended, [-1, heads * size]), self.places)
 
     def before(
-        self,
-        lines: tf.Tensor,
-        layer: tf.Tensor,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: tf.Tensor, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
         row, position = self._rows()
         width, length = lines.shape[1], tf.shape(lines)[0]

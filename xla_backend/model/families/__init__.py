@@ -30,8 +30,5 @@ def build(config: PretrainedConfig, read: WeightReader, **sizes: int) -> Model:
         config: of a supported architecture (see `models.Registry`).
         read: of the weights under their PyTorch-format names.
         **sizes: what a family needs besides its configuration: `prompt_length` for speech.
-
-    Raises:
-        ModelUnavailable: a weight is missing.
     """
     return _BUILDERS[config.model_type](config, read, **sizes)

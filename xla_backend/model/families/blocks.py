@@ -395,11 +395,7 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The non-linearity that a configuration names.
-
-    Raises:
-        ModelUnavailable: the name is unknown.
-    """
+    """The non-linearity that a configuration names."""
     if name not in ACTIVATIONS:
         raise ModelUnavailable(
             f"the model's config.json names the activation {name!r}; known are "
@@ -479,7 +475,6 @@ class WeightReader:
 
     Attributes:
         saved: what is read instead of arrays; None without any.
-        kernels: what computes.
         variables: by name. memory: of each. bytes: what all take.
         made: by method and name, what became of arrays, as JSON.
         rounded_bits: see `ModelInfo`.
@@ -497,10 +492,7 @@ class WeightReader:
 
         Args:
             arrays: see `checkpoints.weights.read_weights`.
-            kind: format of matrices.
-            in_eight_bits: see `Matrix`.
             saved: of an earlier load with this kind; `arrays` are not read then.
-            kernels: see above.
         """
         self._arrays = arrays
         self.saved = saved

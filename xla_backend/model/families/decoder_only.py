@@ -79,11 +79,7 @@ class DecoderOnly(PaddedModel):
         only_last: bool = False,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         def block(
-            layer: PlainLayer,
-            x: tf.Tensor,
-            memory: Memory,
-            of_layer: Any,
-            only_last: bool,
+            layer: PlainLayer, x: tf.Tensor, memory: Memory, of_layer: Any, only_last: bool
         ) -> tuple[tf.Tensor, KeysValues]:
             normed = layer.attention_norm(x) if self.pre_norm else x
             q, k, v = (

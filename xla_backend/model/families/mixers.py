@@ -27,12 +27,7 @@ class Mixer(Protocol):
         """Of its `LayerMemory`: `block_bytes`, `row_bytes` and `remembered`."""
 
     def run(
-        self,
-        x: tf.Tensor,
-        rotation: Any,
-        memory: Memory,
-        of_layer: Any,
-        source: Any,
+        self, x: tf.Tensor, rotation: Any, memory: Memory, of_layer: Any, source: Any
     ) -> tuple[tf.Tensor, Any]:
         """Runs any tokens, `[T, E]`.
 
@@ -92,12 +87,7 @@ class Attention(NamedTuple):
         return size, 0, KeysValues(each, each)
 
     def run(
-        self,
-        x: tf.Tensor,
-        rotation: Rotation,
-        memory: Memory,
-        of_layer: Any,
-        source: Any,
+        self, x: tf.Tensor, rotation: Rotation, memory: Memory, of_layer: Any, source: Any
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.run`. What another layer wrote is written again, in its place."""
         q, own, gates = self._inputs(x, rotation)
@@ -169,13 +159,7 @@ class Taps(NamedTuple):
     def remembered(self) -> tf.TensorSpec:
         return tf.TensorSpec([1, None, self.weights.shape[1]])
 
-    def run(
-        self,
-        given: tf.Tensor,
-        memory: Memory,
-        of_layer: Any,
-        offset: int = 0,
-    ) -> tf.Tensor:
+    def run(self, given: tf.Tensor, memory: Memory, of_layer: Any, offset: int = 0) -> tf.Tensor:
         """Of any tokens, `[T, E]`; `offset`: see `Memory.before`."""
         count = self.weights.shape[0] - 1
         in_state = earlier.lines_in_state(count + 1) if self.in_state else 0
@@ -204,12 +188,7 @@ class Convolution(NamedTuple):
         return earlier.layer_bytes(self.taps.weights.shape[1]), 0, Inputs(self.taps.remembered)
 
     def run(
-        self,
-        x: tf.Tensor,
-        rotation: None,
-        memory: Memory,
-        of_layer: Any,
-        source: Any,
+        self, x: tf.Tensor, rotation: None, memory: Memory, of_layer: Any, source: Any
     ) -> tuple[tf.Tensor, Inputs]:
         first, second, given = tf.split(self.into(x), 3, axis=-1)
         given *= first
@@ -325,12 +304,7 @@ class State(NamedTuple):
         return 0, size, Recurrent(self.taps.remembered, state)
 
     def run(
-        self,
-        x: tf.Tensor,
-        rotation: None,
-        memory: Memory,
-        of_layer: Any,
-        source: Any,
+        self, x: tf.Tensor, rotation: None, memory: Memory, of_layer: Any, source: Any
     ) -> tuple[tf.Tensor, Recurrent]:
         projected, width = self.into(x), self.taps.weights.shape[1]
         given, gate, factors = self.rule.split(projected, width, self.heads)

@@ -73,7 +73,6 @@ class Model(Protocol):
         Args:
             token_ids: `[K]` int32, the current tokens.
             index: scalar int32, the place of these tokens among the new ones, from 0.
-            context: from `prefill`.
             kv_cache: keys and values of the new tokens so far, `[H, N, K, D]` a layer.
             kv_cache_bias: broadcastable to `[K, 1, N * K]`; hides the tokens of other beams and
                 places that are not yet written.

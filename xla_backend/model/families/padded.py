@@ -128,12 +128,7 @@ class _OfPrompt(NamedTuple):
         return blocks.attend_all(q[:, -1, None], kv, bias, score_cap, sinks)
 
     def before(
-        self,
-        lines: tf.Tensor,
-        layer: _Layer,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: _Layer, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
         length = tf.shape(lines)[0]
         # Before the prompt there are zeros, and in place of padding.
@@ -142,12 +137,7 @@ class _OfPrompt(NamedTuple):
         return tf.concat([padded[begin : begin + length] for begin in starts], axis=1)
 
     def advance(
-        self,
-        lines: tf.Tensor,
-        layer: _Layer,
-        heads: Heads,
-        *,
-        corrects: bool,
+        self, lines: tf.Tensor, layer: _Layer, heads: Heads, *, corrects: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """See `Memory`; padding leaves a state of zeros."""
         assert self.states is not None, "its model has some"
@@ -206,12 +196,7 @@ class _OfBeams(NamedTuple):
         return tf.reshape(attended, [num_beams, heads * size])
 
     def before(
-        self,
-        lines: tf.Tensor,
-        layer: _Layer,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: _Layer, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
         prompt, cached = layer.prompt.inputs[0], layer.cached.inputs[0]
         slots, num_beams = tf.shape(prompt)[0], cached.shape[1]
@@ -228,12 +213,7 @@ class _OfBeams(NamedTuple):
         return tf.concat([of(back) for back in range(1, count + 1)], axis=1)
 
     def advance(
-        self,
-        lines: tf.Tensor,
-        layer: _Layer,
-        heads: Heads,
-        *,
-        corrects: bool,
+        self, lines: tf.Tensor, layer: _Layer, heads: Heads, *, corrects: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         assert self.states is not None, "its model has some"
         states, num_beams = layer.cached.state[0, 0], layer.cached.state.shape[2]

@@ -149,7 +149,6 @@ class DecoderStack:
 
         Args:
             x: embeddings of the tokens, `[K, E]`.
-            context: from `prefill`.
             kv_cache: keys and values of the new tokens so far, `[H, N, K, D]` a layer.
             prompt_bias: broadcastable to `[K, H, L]`.
             kv_cache_bias: broadcastable to `[K, H, N * K]`.
