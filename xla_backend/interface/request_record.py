@@ -53,7 +53,6 @@ class RequestRecord:
 
     Attributes:
         number: from 1, in the order of arrival.
-        version: changes with the record.
         entry: its place in the queue.
         kind: "generate", "transcribe", or the name of other work for the engine.
         model: empty without one.
@@ -80,7 +79,6 @@ class RequestRecord:
         """Made by `RequestRecords.open`."""
         self._records = records
         self.number = number
-        self.version = 0
         self.entry = entry
         self.kind = kind
         self.model = model
@@ -134,7 +132,7 @@ class RequestRecord:
     def report(self, progress: Progress) -> None:
         """It has a new state."""
         self.states.append((progress.state, progress.since))
-        self._records.note(self)
+        self._records.note()
 
     def add(self, chunk: object) -> None:
         """It has a new chunk of its output."""
@@ -144,7 +142,7 @@ class RequestRecord:
         elif isinstance(chunk, TextChunk):
             text, self.new_tokens = chunk, chunk.generated or self.new_tokens
         self.text = (self.text + text)[:MAX_CHARACTERS]
-        self._records.note(self)
+        self._records.note()
 
     def end(self, value: object) -> None:
         """It has ended with a result, an error, or None if it was stopped before either.
@@ -195,7 +193,7 @@ class RequestRecords:
     """
 
     def __init__(self) -> None:
-        self._numbers, self._versions = itertools.count(1), itertools.count(1)
+        self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         # Guarded by the lock; in the order of arrival and of the end:
         self._open: dict[int, RequestRecord] = {}
@@ -222,7 +220,7 @@ class RequestRecords:
         with self._lock:
             record = RequestRecord(self, next(self._numbers), entry, kind, model, request, stop)
             self._open[record.number] = record
-        self.note(record)
+        self.note()
         return record
 
     def newest(self) -> list[RequestRecord]:
@@ -245,12 +243,10 @@ class RequestRecords:
     def close(self) -> None:
         """Ends what is watched."""
         self.is_closed = True
-        for wake in self._watchers:
-            wake()
+        self.note()
 
-    def note(self, record: RequestRecord) -> None:
+    def note(self) -> None:
         """A record has changed."""
-        record.version = next(self._versions)
         for wake in self._watchers:
             wake()
 
@@ -259,4 +255,4 @@ class RequestRecords:
         with self._lock:
             del self._open[record.number]
             self._ended.append(record)
-        self.note(record)
+        self.note()

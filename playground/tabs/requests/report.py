@@ -73,7 +73,7 @@ def row(record: RequestRecord, place: int | None, is_own: bool) -> h.Node:
         ),
         _state(record, place, is_own),
         _prompt(record),
-        _dash(record.new_tokens),
+        h.span(".new-tokens")[count_of(record.new_tokens)],
         quantities.seconds_or_dash(record.ttft_s),
         quantities.seconds_or_dash(record.tpot_s),
         _phases(record),
@@ -90,10 +90,10 @@ def _source(record: RequestRecord) -> str:
     return (source.protocol or "library") + (f", {source.address}" if source.address else "")
 
 
-def _text(record: RequestRecord) -> h.Node:
-    if not record.prompt and not record.text:
-        return None
-    return h.div(".run-text", dir="auto")[h.span(".story-prompt")[record.prompt], " ", record.text]
+def _text(record: RequestRecord) -> h.Element:
+    return h.div(".run-text", dir="auto")[
+        h.span(".story-prompt")[record.prompt], " ", h.span(".new-text")[record.text]
+    ]
 
 
 def _state(record: RequestRecord, place: int | None, is_own: bool) -> h.Node:
@@ -108,7 +108,7 @@ def _state(record: RequestRecord, place: int | None, is_own: bool) -> h.Node:
 
 def _prompt(record: RequestRecord) -> h.Node:
     cached = record.cached_tokens
-    return with_note(_dash(record.prompt_tokens), f"{cached:,} cached" if cached else "")
+    return with_note(count_of(record.prompt_tokens), f"{cached:,} cached" if cached else "")
 
 
 def _phases(record: RequestRecord) -> h.Node:
@@ -139,5 +139,6 @@ def _why(record: RequestRecord) -> list[str]:
     return [each for each in (compiled, read_again(record.prefix_miss)) if each]
 
 
-def _dash(number: int | None) -> str:
+def count_of(number: int | None) -> str:
+    """A number of tokens; a dash if it is unknown."""
     return "–" if number is None else f"{number:,}"

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from playground.context.address import address_of
 from playground.context.page_context import PageContext
-from playground.tabs.requests.report import row
+from playground.tabs.requests.report import count_of, row
 from xla_backend import SharedBackend
 from xla_backend.interface.request_record import RequestRecord
 from xla_backend.process import trace
@@ -114,11 +114,20 @@ async def updates(backend: SharedBackend, viewer: Viewer) -> AsyncIterator[str]:
             is_beat = not changed.is_set()  # and at the beginning
             changed.clear()
             news = shown.news()
-            if news["rows"] or news["gone"] or is_beat:
+            if news["rows"] or news["texts"] or news["gone"] or is_beat:
                 yield f"data: {json.dumps(news, separators=(',', ':'))}\n\n"
             await asyncio.sleep(BETWEEN_S)
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), BEAT_S)
+
+
+class _Version(NamedTuple):
+    """What of a request was sent: a row is the same while its first two are."""
+
+    states: int
+    place: int | None
+    new_tokens: int | None
+    characters: int
 
 
 class _Shown:
@@ -127,7 +136,7 @@ class _Shown:
     def __init__(self, backend: SharedBackend, viewer: Viewer) -> None:
         self._queue, self._records = backend.queue, backend.requests
         self._viewer = viewer
-        self._versions: dict[int, tuple[int, int | None]] | None = None
+        self._sent: dict[int, _Version] | None = None
 
     def news(self) -> dict[str, object]:
         """What has changed since the last call; in the first one, all.
@@ -135,21 +144,27 @@ class _Shown:
         Returns:
             `now`: the clock of all times, in seconds; `all`: whether it replaces all before;
             `rows`: number, HTML, and spans (phase, start, seconds or None while it lasts) of each
-            new or changed request; `gone`: numbers of those that are no longer kept.
+            new or changed request; `texts`: number, new tokens and text of those that only go on
+            writing; `gone`: numbers of those that are no longer kept.
         """
         places = {entry: place for place, entry in enumerate(self._queue.order())}
-        before, self._versions, rows = self._versions, {}, []
+        before, self._sent, rows, texts = self._sent, {}, [], []
         for record in filter(self._viewer.sees, self._records.newest()):
             place = places.get(record.entry) if record.state == "queued" else None
-            version = self._versions[record.number] = record.version, place
-            if before is None or before.get(record.number) != version:
+            text = record.text if self._viewer.owns(record) else ""
+            now = _Version(len(record.states), place, record.new_tokens, len(text))
+            was, self._sent[record.number] = (before or {}).get(record.number), now
+            if was is None or was[:2] != now[:2]:
                 html = row(record, place, self._viewer.owns(record))
                 rows.append((record.number, html, _spans(record)))
+            elif was != now:  # ten times cheaper, here and in the browser
+                texts.append((record.number, count_of(record.new_tokens), text))
         return {
             "now": round(time.perf_counter(), 3),
             "all": before is None,
             "rows": rows,
-            "gone": [number for number in before or () if number not in self._versions],
+            "texts": texts,
+            "gone": [number for number in before or () if number not in self._sent],
         }
 
 

@@ -30,7 +30,7 @@ const watchRequests = (() => {
     };
   }
 
-  function take({ now: clock, all, rows, gone }) {
+  function take({ now: clock, all, rows, texts, gone }) {
     heard = performance.now();
     offset = clock - heard / 1000;
     const table = part("tbody");
@@ -52,6 +52,11 @@ const watchRequests = (() => {
       if (hadFocus) row.querySelector("button")?.focus();
       lanes.set(number, { spans, bar: lanes.get(number)?.bar ?? made_bar(number) });
     }
+    for (const [number, count, text] of texts) {
+      const row = document.getElementById(`request_${number}`);
+      row.querySelector(".new-tokens").textContent = count;
+      if (text) row.querySelector(".new-text").textContent = text;
+    }
     draw();
   }
 
@@ -69,15 +74,18 @@ const watchRequests = (() => {
     const visible = [...lanes].filter(([, { spans }]) => end(spans.at(-1)) > from && spans[0][1] < to);
     visible.sort(([one], [other]) => other - one);
     const bars = visible.slice(0, MAX_LANES).map(([number, { spans, bar }]) => {
-      const parts = []; // Phase, start and end in percent; what is too short to see belongs to the one before.
+      // Phase, start and end in percent; what is too short to see is drawn with the one before, as the longer one.
+      const parts = [];
       for (const span of spans) {
         const start = Math.max(0, (100 * (span[1] - from)) / (to - from));
         const stop = Math.min(100, (100 * (end(span) - from)) / (to - from));
         const last = parts.at(-1);
         if (stop < 0) continue;
-        if (last && stop - start < FINEST) last[2] = Math.max(last[2], stop);
-        else parts.push([span[0], start, Math.max(stop, start + FINEST)]);
+        if (!last || stop - start > FINEST) parts.push([span[0], start, stop]);
+        else if (stop - start > last[2] - last[1]) last.splice(0, 3, span[0], last[1], stop);
+        else last[2] = stop;
       }
+      for (const part of parts) part[2] = Math.max(part[2], part[1] + FINEST);
       const stops = parts.map(([phase, start, stop]) => `#0000 0 ${start}%, var(--phase-${phase}) 0 ${stop}%`);
       const [, track, word] = bar.children;
       track.style.backgroundImage = `linear-gradient(to right, ${stops.join()}, #0000 0)`;

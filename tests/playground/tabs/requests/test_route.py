@@ -129,6 +129,24 @@ def test_a_stream_says_all_and_then_what_has_changed(engine: FakeBackend) -> Non
     engine.release()
 
 
+@pytest.mark.parametrize(("viewer", "text"), [("mine", " a b"), ("another's", "")])
+def test_of_a_text_that_grows_only_that_is_sent(
+    engine: FakeBackend, viewer: str, text: str
+) -> None:
+    engine.hold("text")
+    stream = sent(engine, MINE)
+    engine.write(" a")
+    wait_until(lambda: stream.record.new_tokens == 1)
+
+    def grow() -> None:
+        engine.write(" b")
+        wait_until(lambda: stream.record.text == " a b")
+
+    _, news = watched(engine, Viewer(viewer, "", True), grow)
+    assert (news["rows"], news["texts"]) == ([], [[1, "2", text]])
+    stream.stop()
+
+
 def test_a_page_that_was_asleep_is_right_at_once(engine: FakeBackend) -> None:
     viewer = Viewer("mine", "", False)
     engine.hold("prefill")
