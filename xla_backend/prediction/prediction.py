@@ -117,7 +117,7 @@ def predict(
     """Predicts outcome and duration of one request.
 
     Args:
-        wanted: the request's exact key.
+        needed: the request's exact key.
         prompt_tokens: tokens of the prompt, without padding.
         entries: compiled functions of the model in memory.
         past: history of the model's keys.
