@@ -553,7 +553,7 @@ class FakeBackend(Script, SharedBackend):
             raise InvalidRequest(f"The model has room for {CONTEXT_LENGTH} tokens.")
         needed = BucketRules().key_for(tokens, options.num_beams, new_tokens, CONTEXT_LENGTH)
         info = replace(self.load(model), context_length=CONTEXT_LENGTH)
-        if self.has_pool and request.mode_with(info, has_rows=True) == "rows":
+        if self.has_pool and request.mode_with(info) == "rows":
             needed = pool_key(CONTEXT_LENGTH)
         return Prepared(request, options, needed, ids, frozenset(), None, 0.0)
 
