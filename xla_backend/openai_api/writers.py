@@ -49,7 +49,12 @@ from xla_backend.openai_api.answers import (
     usage,
     written,
 )
-from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, GenerationRequest
+from xla_backend.openai_api.requests import (
+    ChatRequest,
+    CompletionRequest,
+    GenerationRequest,
+    StreamOptions,
+)
 
 Values = BaseModel | dict[str, Any]
 """An answer, or an event of one. The `type` of a dict is the event's name."""
@@ -136,8 +141,8 @@ class _OpenAiWriter(Writer):
         self._times = body.times
         self._tokenizer = facts.tokenizer
         self._prompt_tokens = facts.prompt_tokens // self._times
-        options = body.stream_options
-        wants_usage = options is not None and options.include_usage
+        options = body.stream_options or StreamOptions()
+        wants_usage = options.include_usage
         self._counts = wants_usage and options.continuous_usage_stats
         # As OpenAI does: null in every event but the last, and only if it was requested.
         self._no_usage: dict[str, Any] = {"usage": None} if wants_usage else {}
