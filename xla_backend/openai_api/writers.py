@@ -49,12 +49,7 @@ from xla_backend.openai_api.answers import (
     usage,
     written,
 )
-from xla_backend.openai_api.requests import (
-    ChatRequest,
-    CompletionRequest,
-    GenerationRequest,
-    StreamOptions,
-)
+from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, GenerationRequest
 
 Values = BaseModel | dict[str, Any]
 """An answer, or an event of one. The `type` of a dict is the event's name."""
@@ -141,9 +136,9 @@ class _OpenAiWriter(Writer):
         self._times = body.times
         self._tokenizer = facts.tokenizer
         self._prompt_tokens = facts.prompt_tokens // self._times
-        options = body.stream_options or StreamOptions()
-        wants_usage = options.include_usage
-        self._counts = wants_usage and options.continuous_usage_stats
+        options = body.stream_options
+        wants_usage = options is not None and options.include_usage
+        self._counts = options is not None and wants_usage and options.continuous_usage_stats
         # As OpenAI does: null in every event but the last, and only if it was requested.
         self._no_usage: dict[str, Any] = {"usage": None} if wants_usage else {}
         self._common: dict[str, Any] = {
