@@ -67,7 +67,7 @@ ROOMS = {
         "tabs.code",
         "tabs.generate",
         "tabs.chat tabs.speech tabs.functions tabs.batch tabs.compare tabs.shapes "
-        "tabs.models tabs.inside tabs.api",
+        "tabs.models tabs.inside tabs.api tabs.requests",
         "api record server",
         "",
     ),
