@@ -30,7 +30,7 @@ from transformers import PretrainedConfig
 
 from xla_backend.checkpoints import kinds
 from xla_backend.interface.errors import ModelUnavailable
-from xla_backend.kernels.graph.matrix import Matrices, Matrix, Stacked, prepared
+from xla_backend.kernels.graph.matrix import Matrix, Stacked
 from xla_backend.kernels.matmul.blocks import Blocks, Weights, rounded, stacked
 from xla_backend.model.families.kernels import KERNELS, Kernels
 from xla_backend.model.large_pages import LargePages
@@ -553,15 +553,13 @@ class WeightReader:
         return Linear(matrix, self._add(f"{label}.bias", np.concatenate(biases)))
 
     @_saved
-    def parts(self, names: Sequence[str]) -> Matrices:
+    def parts(self, names: Sequence[str]) -> Matrix:
         """Matrices of one shape, of which products take one at a time."""
         stack = stacked([self._take(name) for name in names])
         whole = stack[0]
         if len(stack) > 1:  # of several formats
             whole = np.concatenate([_dequantized(part) for part in stack])
-        save = functools.partial(self._written, names[0])
-        form = self._in_eight_bits, self.kernels.multiplies
-        return Matrices.of(self._in_kind(whole), len(names), save, *form)
+        return self._matrix(names[0], whole, len(names))
 
     @_saved
     def stack(self, names: Sequence[str]) -> tf.Variable:
@@ -606,9 +604,9 @@ class WeightReader:
             )
         return self._arrays.pop(name)
 
-    def _matrix(self, name: str, weights: Weights) -> Matrix:
+    def _matrix(self, name: str, weights: Weights, matrices: int | None = None) -> Matrix:
         save = functools.partial(self._written, name)
-        form = self._in_eight_bits, self.kernels.multiplies
+        form = self._in_eight_bits, self.kernels.multiplies, matrices
         return Matrix.of(self._in_kind(weights), save, *form)
 
     def _in_kind(self, weights: Weights) -> Weights:
@@ -648,7 +646,7 @@ class WeightReader:
         if isinstance(made, tf.Variable):
             return {"name": next(x for x, own in self.variables.items() if own is made)}
         if isinstance(made, tuple):
-            fields = made if isinstance(made, Linear | Matrix | Matrices) else made[0]
+            fields = made if isinstance(made, Linear | Matrix) else made[0]
             return [type(made).__name__, *map(self._described, fields)]
         return made
 
@@ -665,15 +663,13 @@ class WeightReader:
             return Stacked(tuple(fields))
         if kind == "Linear":
             return Linear(*fields)
-        if kind == "Matrix":
-            return prepared(Matrix(*fields), self._in_eight_bits)
-        return prepared(Matrices(*fields), self._in_eight_bits)
+        return Matrix(*fields).prepared(self._in_eight_bits)
 
 
 def _formats(described: Any) -> Iterator[tuple[str, str]]:
     """The variable and the format of each matrix in a nest as JSON."""
     if isinstance(described, list):
-        if described[0] in ("Matrix", "Matrices"):
+        if described[0] == "Matrix":
             yield described[1]["name"], described[2] or "float32"
         else:
             for each in described:
