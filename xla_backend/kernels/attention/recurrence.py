@@ -64,12 +64,13 @@ _STEP = Job(
 
 
 class Heads(NamedTuple):
-    """Sizes.
+    """Sizes, and what a token does.
 
     Attributes:
         total: of heads. key_heads: divides it.
         keys, values: numbers of a key and of a value; multiples of 4 and of 16.
         alternate: whether heads have the heads of keys in turn, instead of neighbours one.
+        corrects: c.
     """
 
     total: int
@@ -77,6 +78,7 @@ class Heads(NamedTuple):
     keys: int
     values: int
     alternate: bool
+    corrects: bool
 
     def key_head(self, head: int) -> int:
         if self.alternate:

@@ -30,6 +30,7 @@ from transformers import PretrainedConfig
 
 from xla_backend.checkpoints import kinds
 from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.kernels.graph.kv_operations import PLAIN, Softmax
 from xla_backend.kernels.graph.matrix import Matrix, Stacked
 from xla_backend.kernels.matmul.blocks import Blocks, Weights, rounded, stacked
 from xla_backend.model.families.kernels import KERNELS, Kernels
@@ -115,11 +116,7 @@ def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
 
 
 def attend_all(
-    q: tf.Tensor,
-    kv: KeysValues,
-    bias: tf.Tensor,
-    score_cap: float | None = None,
-    sinks: tf.Tensor | None = None,
+    q: tf.Tensor, kv: KeysValues, bias: tf.Tensor, softmax: Softmax = PLAIN
 ) -> tf.Tensor:
     """Attention of many positions at once.
 
@@ -128,8 +125,6 @@ def attend_all(
         kv: keys and values `[H, S, D]`, or fewer heads of them, each for several neighbouring heads
             of queries (arXiv:2305.13245).
         bias: added to the scores, broadcastable to `[H, Q, S]`; `MASKED` hides a position.
-        score_cap: see `soft_cap`.
-        sinks: `[H]`, of each head a further score, of a position without values.
 
     Returns:
         `[Q, H * D]`.
@@ -145,7 +140,7 @@ def attend_all(
         return x if heads == kv_heads else tf.reshape(x, [heads, queries, last])
 
     scores = split(tf.matmul(share(q, size), kv.keys, transpose_b=True), length)
-    scores = soft_cap(scores, score_cap) + bias
+    scores, sinks = soft_cap(scores, softmax.cap) + bias, softmax.sinks
     highest = tf.reduce_max(scores, axis=-1, keepdims=True)
     if sinks is not None:
         highest = tf.maximum(highest, sinks[:, None, None])
@@ -186,11 +181,7 @@ class CausalMask(NamedTuple):
 
 
 def attend_causally(
-    q: tf.Tensor,
-    kv: KeysValues,
-    mask: CausalMask,
-    score_cap: float | None = None,
-    sinks: tf.Tensor | None = None,
+    q: tf.Tensor, kv: KeysValues, mask: CausalMask, softmax: Softmax = PLAIN
 ) -> tf.Tensor:
     """Causal `attend_all`, with `[H, S, D]` queries and keys.
 
@@ -206,7 +197,7 @@ def attend_causally(
         """Of the positions from the first up to the last, which is the number of keys."""
         keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
         bias = mask.bias(tf.range(first, last), last)
-        return attend_all(q[:, first:last], keys_values, bias, score_cap, sinks)
+        return attend_all(q[:, first:last], keys_values, bias, softmax)
 
     def attend_in_chunks(first: tf.Tensor | int, last: tf.Tensor) -> tf.Tensor:
         keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
@@ -219,7 +210,7 @@ def attend_causally(
             begin = place * PIECE
             own = tf.slice(queries, [0, begin, 0], [q.shape[0], PIECE, q.shape[2]])
             bias = mask.bias(first + begin + tf.range(PIECE), last)
-            return attend_all(own, keys_values, bias, score_cap, sinks)
+            return attend_all(own, keys_values, bias, softmax)
 
         attended = tf.map_fn(piece, tf.range(pieces), fn_output_signature=tf.float32)
         return tf.reshape(attended, [-1, q.shape[0] * q.shape[2]])[: last - first]
@@ -266,8 +257,7 @@ def attend_step(
     kv_cache_bias: tf.Tensor,
     current: KeysValues,
     current_bias: tf.Tensor | float = 0.0,
-    score_cap: float | None = None,
-    sinks: tf.Tensor | None = None,
+    softmax: Softmax = PLAIN,
 ) -> tf.Tensor:
     """Self-attention of one query a beam over the prompt, the new tokens before it, and itself.
 
@@ -288,8 +278,7 @@ def attend_step(
         kv_cache_bias: broadcastable to `[K, H, N * K]`.
         current: keys and values of the current tokens, `[K, H, D]`.
         current_bias: broadcastable to `[K, H, 1]`.
-        score_cap: see `soft_cap`.
-        sinks: `[K, H, 1]`, see `attend_all`.
+        softmax: with sinks `[K, H, 1]`.
 
     Returns:
         `[K, H, D]`.
@@ -298,12 +287,14 @@ def attend_step(
     cached = KeysValues(*(tf.reshape(x, [groups, -1, size]) for x in kv_cache))
     of_current = tf.reduce_sum(q * current.keys, axis=-1, keepdims=True)
     scores = [
-        soft_cap(of_current, score_cap) + current_bias,
-        soft_cap(_scores(q, prompt.keys), score_cap) + prompt_bias,
-        soft_cap(_scores(q, cached.keys), score_cap) + kv_cache_bias,
+        soft_cap(of_current, softmax.cap) + current_bias,
+        soft_cap(_scores(q, prompt.keys), softmax.cap) + prompt_bias,
+        soft_cap(_scores(q, cached.keys), softmax.cap) + kv_cache_bias,
     ]
-    weights = tf.nn.softmax(tf.concat(scores + [sinks] * (sinks is not None), axis=-1))
-    if sinks is not None:
+    if softmax.sinks is not None:
+        scores.append(softmax.sinks)
+    weights = tf.nn.softmax(tf.concat(scores, axis=-1))
+    if softmax.sinks is not None:
         weights = weights[..., :-1]
     first_cached = 1 + tf.shape(prompt.keys)[1]
     attended = weights[..., :1] * current.values
