@@ -7,7 +7,6 @@ to no row: what has no row is written there.
 
     T  tokens of a call              R  rows of the KV memory
     D  numbers of a head             M  blocks that a row has room for, and its state
-    E  numbers of a line             U  units of work: tokens, or rows with all tokens
 """
 
 from __future__ import annotations

@@ -10,10 +10,6 @@ Knows tensors and which layouts are quick with XLA on a CPU. Axes in shapes:
     D  head size
     E  model width
     V  vocabulary
-    G  B * H: the heads of all texts, the first H of them those of the first text
-
-Tokens of a step are in the order `[K, B]`. So their heads are `[K, H, D]` without a transposition,
-and for attention another text is H more heads.
 """
 
 from __future__ import annotations
