@@ -179,16 +179,13 @@ def read_all(lines: tf.Tensor, heads: Heads) -> tuple[tf.Tensor, tf.Tensor]:
 def step(
     lines: tf.Tensor, prompt: tf.Tensor, states: tf.Tensor, source: tf.Tensor, heads: Heads
 ) -> tf.Tensor:
-    """A token each for n texts, whose states are values.
+    """The states `[n, heads.numbers]` after a token each of n texts, whose states are values.
 
     Args:
         lines: `[n, heads.line]` float32.
         prompt, states: `[.., heads.numbers]` float32: after prompts, and after new tokens.
         source: `[n]` int32: which of `states` a token goes on from; below 0, `-1 - source` of
             `prompt`.
-
-    Returns:
-        The state after each, `[n, heads.numbers]`.
     """
     form = tf.constant([*heads, heads.numbers], tf.int64)
     return foreign_call.call(recurrence.STEP, [lines, prompt, states, source, form], heads.numbers)

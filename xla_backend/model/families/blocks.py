@@ -114,16 +114,13 @@ def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
 def attend_all(
     q: tf.Tensor, kv: KeysValues, bias: tf.Tensor, softmax: Softmax = PLAIN
 ) -> tf.Tensor:
-    """Attention of many positions at once.
+    """Attention of many positions at once: `[Q, H * D]`.
 
     Args:
         q: queries, scaled, `[H, Q, D]`.
         kv: keys and values `[H, S, D]`, or fewer heads of them, each for several neighbouring heads
             of queries (arXiv:2305.13245).
         bias: added to the scores, broadcastable to `[H, Q, S]`; `MASKED` hides a position.
-
-    Returns:
-        `[Q, H * D]`.
     """
     heads, kv_heads, size = q.shape[0], kv.keys.shape[0], q.shape[2]
     queries, length = tf.shape(q)[1], tf.shape(kv.keys)[1]
@@ -231,15 +228,12 @@ def row(x: tf.Tensor, place: tf.Tensor, axis: int = 0) -> tf.Tensor:
 
 
 def attend_cross(q: tf.Tensor, cross: KeysValues, bias: tf.Tensor) -> tf.Tensor:
-    """Cross-attention of one query a beam.
+    """Cross-attention of one query a beam: `[K, H, D]`.
 
     Args:
         q: queries, scaled, `[K, H, D]`.
         cross: keys and values `[H, S, D]` of the encoder's output.
         bias: broadcastable to `[K, H, S]`.
-
-    Returns:
-        `[K, H, D]`.
     """
     weights = tf.nn.softmax(_scores(q, cross.keys) + bias)
     return _weighted_sum(weights, cross.values)

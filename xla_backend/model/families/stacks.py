@@ -98,16 +98,13 @@ class DecoderStack:
     def prefill(
         self, x: tf.Tensor, bias: tf.Tensor | float, encoded: tf.Tensor, cross_bias: tf.Tensor
     ) -> tuple[tf.Tensor, StackContext]:
-        """Runs the decoder prompt.
+        """Runs the decoder prompt: `[L, E]`, and the context for `step`.
 
         Args:
             x: its embeddings, `[L, E]`.
             bias: between its positions, broadcastable to `[H, L, L]`; must be causal.
             encoded: the encoder's output, `[S, E]`.
             cross_bias: `[1, S]`, hides the encoder's padding.
-
-        Returns:
-            `[L, E]`, and the context for `step`.
         """
 
         def block(
