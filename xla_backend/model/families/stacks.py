@@ -27,17 +27,17 @@ class EncoderLayer(NamedTuple):
 
 
 class DecoderLayer(NamedTuple):
-    """Causal self-attention, attention to the encoder's output, and a feed-forward network."""
+    """An `EncoderLayer`, but causal, with attention to the encoder's output in its middle."""
 
     attention_norm: Norm
     qkv: Linear
     attention_out: Linear
+    feed_forward_norm: Norm
+    feed_forward: FeedForward
     cross_norm: Norm
     cross_query: Linear
     cross_keys_values: Linear
     cross_out: Linear
-    feed_forward_norm: Norm
-    feed_forward: FeedForward
 
 
 class StackContext(NamedTuple):
