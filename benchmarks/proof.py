@@ -39,7 +39,7 @@ class Section:
 SECTIONS = (
     Section("Probabilities beside PyTorch's", "numbers", {"text": "wikitext-2-test.txt"}),
     Section("The same text in every way", "same_text", {"questions": "gsm8k-test.jsonl"}),
-    Section("Schemas", "maskbench", {"data": "maskbench/data"}, {"files": ["0"]}),
+    Section("Schemas", "maskbench", {"data": "maskbench/data"}, {"files": ["3000"]}),
     Section("Answers under schemas", "schema_answers", {"data": "maskbench/data"}),
     Section(
         "Evaluations", "tasks", {"text": "wikitext-2-test.txt", "questions": "gsm8k-test.jsonl"}

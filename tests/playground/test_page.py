@@ -40,7 +40,7 @@ def labels(page: gr.Blocks) -> list[str]:
 
 def test_every_mode_is_there_once_and_some_for_admins_only(tmp_path: Path) -> None:
     assert labels(a_page(admin=True)) == [mode.name for mode in modes(admin=True).values()]
-    assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 11
+    assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 12
 
     page = a_page()
     assert labels(page) == [mode.name for mode in modes(admin=False).values()]

@@ -277,13 +277,14 @@ class Text(Request):
         if token_ids and token_ids[-1] in options.stop_token_ids:
             token_ids = token_ids if options.include_stop_str_in_output else token_ids[:-1]
         if chunk := self._stops.push(self._decoder.push(token_ids)):
+            tokens: tuple[Token, ...] = ()
             if self._prepared.request.with_tokens and not self._stops.found:
                 tokens = self._model.tokens(output(), first=self._sent, grammar=self._grammar)
                 self._sent += len(tokens)
                 is_over = bool(tokens) and self._model.is_end(tokens[-1].id, options)
-                chunk = TextChunk.of(chunk, tokens[:-1] if is_over else tokens)
+                tokens = tokens[:-1] if is_over else tokens
             self._chunks.append(chunk)
-            self.stream.put(chunk)
+            self.stream.put(TextChunk.of(chunk, tokens, self._decoded))
         return not self._stops.found
 
     def _result(

@@ -14,12 +14,28 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from xla_backend.interface.errors import NoRoom
 from xla_backend.interface.results import Progress
 
-VISITOR: ContextVar[str] = ContextVar("visitor", default="")
-"""Who sends the current request, for the limit of each; empty where that limit does not apply."""
+
+class Source(NamedTuple):
+    """Who sends a request.
+
+    Attributes:
+        protocol: "page", "Gradio", "MCP" or the path of the API's address; empty for the library.
+        session: of the page, which only that page knows; empty for programs.
+        address: of a program, for the limit of each; empty where that limit does not apply.
+    """
+
+    protocol: str = ""
+    session: str = ""
+    address: str = ""
+
+
+SOURCE: ContextVar[Source] = ContextVar("source", default=Source())  # noqa: B039 (immutable)
+"""Who sends the current request."""
 RESERVATION: ContextVar[Entry | None] = ContextVar("reservation", default=None)
 """The exclusive run that sends the current request, which may then run beside it."""
 AT_ONCE = 64
@@ -64,7 +80,7 @@ class Entry:
     """A request in a queue, from its arrival to its end.
 
     Attributes:
-        visitor: see `VISITOR`. within: see `RESERVATION`.
+        source: see `SOURCE`. within: see `RESERVATION`.
         excludes: what it is, for those who wait, if no other request may run beside it.
         left_s: gives the expected seconds until its end; None if unknown.
         arrival: its number in the order of arrival.
@@ -80,7 +96,7 @@ class Entry:
         left_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         """`admit` is called in any thread when it may run; again if it was returned since."""
-        self.visitor = VISITOR.get()
+        self.source = SOURCE.get()
         self.within = RESERVATION.get()
         self.excludes = excludes
         self.left_s = left_s
@@ -151,8 +167,9 @@ class RequestQueue:
         with self._lock:
             is_within = entry.within in self._running
             if not is_within and (self._waiting or not self._has_place(entry)):
-                own = sum(each.visitor == entry.visitor for each in self._waiting)
-                self._limits.check(len(self._waiting), own if entry.visitor else 0)
+                address = entry.source.address
+                own = sum(each.source.address == address for each in self._waiting)
+                self._limits.check(len(self._waiting), own if address else 0)
             entry.arrival = next(self._arrivals)
             self._waiting[entry] = None
             self.version += 1
@@ -192,9 +209,12 @@ class RequestQueue:
 
     def before(self, entry: Entry) -> list[Entry]:
         """See `Entry.before`."""
+        return list(itertools.takewhile(lambda each: each is not entry, self.order()))
+
+    def order(self) -> list[Entry]:
+        """All requests: those at the engine, then those that wait."""
         with self._lock:
-            order = itertools.chain(self._running, self._waiting)
-            return list(itertools.takewhile(lambda each: each is not entry, order))
+            return [*self._running, *self._waiting]
 
     def _admit(self) -> None:
         """Admits requests in their order: one thread does it for all, outside the lock."""

@@ -131,6 +131,7 @@ class BackendProcess(SharedBackend):
             limits,
         )
         self.queue = self._supervisor.queue
+        self.requests = self._supervisor.requests
         self._default_model = default_model
 
     # --- what needs the engine ------------------------------------------------------------------
@@ -308,4 +309,5 @@ class BackendProcess(SharedBackend):
         Args:
             within_s: seconds in which the child may finish its work; 0 ends it now.
         """
+        self.requests.close()
         self._supervisor.close(within_s)

@@ -20,7 +20,8 @@ from xla_backend.engine.streams import Chunk, Stream
 from xla_backend.interface.backend import AnyStream, Result
 from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.request_queue import Entry, RequestQueue
-from xla_backend.interface.results import EngineStatus, Past, Progress
+from xla_backend.interface.request_record import RequestRecord
+from xla_backend.interface.results import CacheEntry, EngineStatus, Past, Progress
 from xla_backend.process.messages import EngineRequest, Settings, Snapshot
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience, Watchdog, describe_hang
@@ -65,11 +66,13 @@ class Call(Stream[Any, Any]):
     Attributes:
         request: the message; `number` is set when a child takes it.
         entry: its place in the queue.
+        record: what is known of it.
         child: that has it; None while it waits in the queue.
         times_returned: how often a child ended before it had started.
     """
 
     entry: Entry
+    record: RequestRecord
 
     def __init__(
         self, request: EngineRequest, left_s: LeftS, on_end: Callable[[FinishedRequest], None]
@@ -85,15 +88,14 @@ class Call(Stream[Any, Any]):
         self._ahead = 0
         self._is_abandoned = False
 
-    def enter(self, queue: RequestQueue, entry: Entry) -> None:
+    def enter(self, queue: RequestQueue) -> None:
         """Enters the queue.
 
         Raises:
             NoRoom: too many wait.
         """
-        self.entry = entry
-        queue.enter(entry)
-        self._ahead = len(entry.before())
+        queue.enter(self.entry)
+        self._ahead = len(self.entry.before())
 
     def wait(self) -> Any:
         """The result of a request that has no chunks; raises its error."""
@@ -137,7 +139,12 @@ class Call(Stream[Any, Any]):
 
     def report(self, progress: Progress) -> None:
         self._started_at = self._started_at or progress.since
+        self.record.report(progress)
         super().report(progress)
+
+    def put(self, chunk: Any) -> None:
+        self.record.add(chunk)
+        super().put(chunk)
 
     def take(self, child: Child, number: int) -> EngineRequest:
         """Assigns it to a child; returns the message for that child."""
@@ -165,6 +172,7 @@ class Call(Stream[Any, Any]):
         """Ends it with its last reply."""
         wall_s = time.perf_counter() - self.arrived
         self.entry.leave()
+        self.record.end(value)
         if kind == "error":
             self.fail(value)
         else:
@@ -238,6 +246,7 @@ class Child:
         """
         self.status = EngineStatus("starting", since=time.perf_counter())
         self.snapshot = Snapshot()
+        self.last_entries: tuple[CacheEntry, ...] = ()  # at its end
         self.on_status = on_status
         self.was_ready = False
         self.is_full = False
@@ -436,6 +445,7 @@ class Child:
         sentence = self._describe_end()
         if not self._closing:
             logger.error("%s", "\n".join([sentence, *self._process.last_lines]))
+        self.last_entries = self.snapshot.entries
         self.snapshot = Snapshot(past=self.snapshot.past)
         self.set_status(EngineStatus("stopped", sentence, time.perf_counter()))
         calls = self._take_leave(sentence)

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.errors import BackendError, EngineStopped, Origin
+from xla_backend.interface.errors import BackendError, EngineStopped, NoRoom, Origin
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.request_queue import Entry, QueueLimits, RequestQueue
+from xla_backend.interface.request_record import RequestRecords
 from xla_backend.interface.requests import REQUEST_ID
 from xla_backend.interface.results import EngineStatus, KVMemoryUse
 from xla_backend.process import memory
@@ -66,6 +67,7 @@ class Supervisor:
     Attributes:
         engine: the child that takes requests, or the last one that did.
         queue: the order of the requests.
+        requests: the record of all of them.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Supervisor:
         """
         self._origin = Origin()
         self.queue = RequestQueue(limits)
+        self.requests = RequestRecords()
         self._settings = settings
         self._on_status = on_status
         self._on_request = on_request
@@ -156,7 +159,15 @@ class Supervisor:
             excludes = "Comparing"
         elif request.kind == "reserve":
             excludes = str(request.payload)
-        call.enter(self.queue, Entry(self.queue, lambda: self._send(call), excludes, call.left_s))
+        call.entry = Entry(self.queue, lambda: self._send(call), excludes, call.left_s)
+        call.record = self.requests.open(
+            call.entry, excludes or request.kind, request.model, request.payload, call.stop
+        )
+        try:
+            call.enter(self.queue)
+        except NoRoom as error:
+            call.record.end(error)
+            raise
         return call
 
     def _send(self, call: Call) -> None:
@@ -310,7 +321,7 @@ class Supervisor:
             is_warming: whether it compiles in the background by itself.
         """
         old = self.engine
-        made = {(entry.model, entry.key) for entry in old.snapshot.entries}
+        made = {(entry.model, entry.key) for entry in old.last_entries}
         missing = (each for each in self._requested_keys if each not in made)
         self._requested_keys = dict.fromkeys(missing)
         old.on_status = None

@@ -296,12 +296,14 @@ def test_logprobs_come_in_the_form_of_each_address(client: openai.OpenAI) -> Non
     assert len(choice.logprobs.top_logprobs) == 3
 
 
-@pytest.mark.parametrize("max_tokens", [0, 16])
-def test_a_prompt_has_logprobs_in_every_form(client: openai.OpenAI, max_tokens: int) -> None:
+@pytest.mark.parametrize(("max_tokens", "top"), [(0, 1), (16, 1), (16, 0)])
+def test_a_prompt_has_logprobs_in_every_form(
+    client: openai.OpenAI, max_tokens: int, top: int
+) -> None:
     """`max_tokens` 0 writes nothing; with the prompt, the token that ends a text is there, too."""
     asked: dict[str, Any] = {"model": MODEL, "prompt": "Once upon", "max_tokens": max_tokens}
     written = [" there", " was", " a"] if max_tokens else []
-    answer = client.completions.create(**asked, echo=True, logprobs=1)
+    answer = client.completions.create(**asked, echo=True, logprobs=top)
     [choice] = answer.choices
     assert choice.text == "Once upon" + "".join(written)
     assert choice.logprobs.tokens == [" Once", ".", ".", " upon", ".", ".", *written]

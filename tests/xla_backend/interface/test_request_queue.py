@@ -11,10 +11,11 @@ import pytest
 from xla_backend import NoRoom
 from xla_backend.interface.request_queue import (
     RESERVATION,
-    VISITOR,
+    SOURCE,
     Entry,
     QueueLimits,
     RequestQueue,
+    Source,
 )
 from xla_backend.interface.results import Progress
 
@@ -36,7 +37,7 @@ class Counter:
     ) -> Entry:
         def enter() -> Entry:
             RESERVATION.set(within)
-            VISITOR.set(visitor)
+            SOURCE.set(Source(address=visitor))
             admit: Callable[[], None] = lambda: self.admitted.append(name)  # noqa: E731
             entry = Entry(self.queue, admit, excludes, lambda: left_s)
             self.queue.enter(entry)

@@ -111,9 +111,8 @@ class OwnCompletionWriter(Writer):
         yield from ()
 
     def more(self, number: int, text: str) -> Iterator[dict[str, Any]]:
-        reading = {name: each.model_dump() for name, each in progress(text).items()}
         tokens = self._tokens(self.new(number, text))
-        yield {"index": number, "content": str(text), "stop": False, **tokens, **reading}
+        yield {"index": number, "content": str(text), "stop": False, **tokens, **progress(text)}
 
     def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
         yield self._answer(number, result, "", self.rest(number, result))
