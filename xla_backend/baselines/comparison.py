@@ -145,7 +145,7 @@ def calls_left(made_s: Sequence[float], requested: int) -> bool:
 
     Args:
         made_s: seconds of each repeated call so far.
-        wanted: how many there should be, within `CALLS_BUDGET_S`.
+        requested: how many there should be, within `CALLS_BUDGET_S`.
     """
     made = len(made_s)
     return not made or (made < requested and sum(made_s) * (made + 1) / made <= CALLS_BUDGET_S)

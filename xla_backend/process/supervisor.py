@@ -321,7 +321,7 @@ class Supervisor:
             is_warming: whether it compiles in the background by itself.
         """
         old = self.engine
-        made = {(entry.model, entry.key) for entry in old.snapshot.entries}
+        made = {(entry.model, entry.key) for entry in old.last_entries}
         missing = (each for each in self._requested_keys if each not in made)
         self._requested_keys = dict.fromkeys(missing)
         old.on_status = None
