@@ -99,9 +99,9 @@ class Writer(ABC):
     def whole(self, results: Sequence[GenerationResult]) -> Values:
         """The answer without streaming."""
 
-    @abstractmethod
     def begin(self, number: int) -> Iterator[Values]:
         """The events before a choice's first text."""
+        yield from ()
 
     @abstractmethod
     def more(self, number: int, text: str) -> Iterator[Values]:
@@ -228,9 +228,6 @@ class ChatWriter(_OpenAiWriter):
             logprobs=self._logprobs_of(number, written(result)),
             finish_reason=finish_reason(result, reader.has_called),
         )
-
-    def begin(self, number: int) -> Iterator[BaseModel]:
-        yield from ()
 
     def _begin(self, number: int, part: str | CallPart) -> Iterator[BaseModel]:
         """The event before the first part: as OpenAI's, with a text only if one follows."""

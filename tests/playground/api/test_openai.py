@@ -879,7 +879,9 @@ def test_requests_of_both_apis_stand_in_one_line(page: ApiPage, client: openai.O
         assert page.backend.streams[-1].progress.ahead == AT_ONCE, "the chat has come in before it"
         page.backend.streams[1].stop()
         page.wait_for(running=AT_ONCE)
-        for stream in page.backend.streams:
+        running = page.backend.streams[2:]
+        wait_until(lambda: all(each.progress.state == "writing" for each in running))
+        for stream in running:
             stream.stop()
         assert chat.result().timings["queue_ms"] > 0
         jobs[-1].result()
