@@ -189,6 +189,32 @@ def test_an_engine_that_cannot_start_is_told_to_all_and_tried_again(
     assert again.wait() == "works"
 
 
+def test_a_process_that_cannot_be_started_is_told_to_all_and_tried_again(
+    engines: Supervisor,
+    led: list[LedProcess],
+    first: LedProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = [engines.submit(request()) for _ in range(2)]
+    sent(first, 2)
+
+    def refuse(*_: object) -> None:
+        raise EngineStopped("no processes left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(child, "ChildProcess", refuse)
+        first.dies()
+        for call in calls:
+            with pytest.raises(EngineStopped):
+                call.wait()
+        with pytest.raises(EngineStopped, match="no processes left"):
+            engines.submit(request())
+    again = engines.submit(request())
+    second = next_engine(led, 2)
+    second.says("result", sent(second, 1)[0].number, "works")
+    assert again.wait() == "works"
+
+
 def test_a_full_engine_ends_what_runs_and_the_rest_goes_to_the_next(
     engines: Supervisor, led: list[LedProcess], first: LedProcess
 ) -> None:
