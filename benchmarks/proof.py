@@ -86,11 +86,11 @@ def main() -> int:
 
 def _lines(section: Section, data: Path, more: Sequence[str]) -> Iterator[str]:
     module = importlib.import_module(f"benchmarks.measures.{section.measure}")
-    values: dict[str, Sequence[str]] = {
-        **{name: [str(data / path)] for name, path in section.data.items()},
-        **section.options,
-    }
-    shown = {name: [path] for name, path in section.data.items()} | dict(section.options)
+    values = {name: [str(data / path)] for name, path in section.data.items()}
+    shown = {name: [path] for name, path in section.data.items()}
+    for name, given in section.options.items():
+        if f"--{name.replace('_', '-')}" not in more:
+            values[name] = shown[name] = [*given]
     command = shlex.join(["python", "-m", "benchmarks", section.measure, *_arguments(shown), *more])
     note(command)
     parser = argparse.ArgumentParser()

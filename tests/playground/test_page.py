@@ -77,7 +77,7 @@ def test_only_what_programs_may_call_is_public(admin: bool) -> None:
 def test_no_event_waits_in_gradio_s_queue_but_those_that_use_no_engine(admin: bool) -> None:
     events = [fn for fn in page_for_chat(admin=admin).fns.values() if fn.queue]
     limited = {fn.name for fn in events if fn.concurrency_limit not in (None, "default")}
-    assert limited == {"_inspect", "_measure", "_texts", "_passes", "_try"}
+    assert limited == {"_inspect", "_texts", "_passes", "_try"}
     waiting = {"carry_out", "generate", "transcribe", "_measure"}
     assert waiting == {fn.name for fn in events if fn.name in waiting and is_asynchronous(fn.fn)}
 

@@ -141,12 +141,7 @@ class BaselineResult:
 
 
 def calls_left(made_s: Sequence[float], requested: int) -> bool:
-    """Whether a baseline repeats its request once more.
-
-    Args:
-        made_s: seconds of each repeated call so far.
-        wanted: how many there should be, within `CALLS_BUDGET_S`.
-    """
+    """Whether a baseline, of whose repeated calls these are the times, makes another one."""
     made = len(made_s)
     return not made or (made < requested and sum(made_s) * (made + 1) / made <= CALLS_BUDGET_S)
 

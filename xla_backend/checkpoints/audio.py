@@ -45,16 +45,13 @@ class Window:
 
 
 def read(audio: AudioInput, rate: int, max_seconds: float = DEFAULT_MAX_SECONDS) -> np.ndarray:
-    """Reads a recording as mono float32 in -1..1 at `rate`.
+    """Reads a recording as mono float32 in -1..1 at `rate`: `(n,)`, n >= 1.
 
     Args:
         audio: a file's path, or (rate, samples) with samples of shape (n,) or (n, channels) as
             int8, uint8, int16, int32 or floating point.
         rate: the model's sample rate, in Hz.
         max_seconds: longer recordings are refused before they are fully decoded.
-
-    Returns:
-        (n,) float32, n >= 1.
     """
     if isinstance(audio, str | os.PathLike):
         return _read_file(Path(audio), rate, max_seconds)

@@ -318,18 +318,15 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.0f}" if size >= 10e6 else f"{size / 1e6:.1f}"
 
 
-class _quiet_progress_bars:
-    """Hides the Hub client's progress bars during a download."""
+@contextlib.contextmanager
+def _quiet_progress_bars() -> Iterator[None]:
+    from huggingface_hub import utils
 
-    def __enter__(self) -> None:
-        from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
-
-        self._were_on = not are_progress_bars_disabled()
-        if self._were_on:
-            disable_progress_bars()
-
-    def __exit__(self, *error: object) -> None:
-        from huggingface_hub.utils import enable_progress_bars
-
-        if self._were_on:
-            enable_progress_bars()
+    were_on = not utils.are_progress_bars_disabled()
+    if were_on:
+        utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if were_on:
+            utils.enable_progress_bars()

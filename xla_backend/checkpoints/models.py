@@ -322,8 +322,7 @@ class Registry:
         places = {
             path.parent.name: path.parent for path in self._bundled_folder.glob("*/config.json")
         }
-        is_default = self._bundled_folder == BUNDLED_FOLDER
-        if is_default:
+        if self._bundled_folder == BUNDLED_FOLDER:
             places |= _packaged()
         found = {}
         for name, place in sorted(places.items()):

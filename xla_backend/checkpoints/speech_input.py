@@ -187,13 +187,10 @@ class SpeechInput:
         return 2 * self._extractor.hop_length / self.rate
 
     def features(self, samples: np.ndarray) -> np.ndarray:
-        """The log-mel spectrogram of a window, padded with silence.
+        """The log-mel spectrogram of a window, padded with silence: (frames, mel bands) float32.
 
         Args:
             samples: (n,) float32 at `rate`, at most `window_s` seconds.
-
-        Returns:
-            (frames, mel bands) float32.
         """
         batch = self._extractor(samples, sampling_rate=self.rate, return_tensors="np")
         return np.ascontiguousarray(batch["input_features"][0].T, dtype=np.float32)

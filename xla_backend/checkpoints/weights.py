@@ -41,11 +41,7 @@ _IMAGE_MODELS = [name for each in ARCHITECTURES.values() for name in each.image_
 """Models of images and text, which read text alone as their text model would. That has a config of
 its own inside theirs, and is all that is loaded of them."""
 _SHARED_SETTINGS = (
-    "tie_word_embeddings",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "quantization_config",
+    "tie_word_embeddings bos_token_id eos_token_id pad_token_id quantization_config".split()
 )
 """What either of both configs may set."""
 
@@ -383,18 +379,9 @@ def _read_file(path: Path, as_stored: bool) -> Iterable[tuple[str, Weights]]:
     return gguf_model.read_tensors(path, as_stored=as_stored)
 
 
-_STORED_DTYPES: dict[str, np.dtype] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "I16": np.dtype("<i2"),
-    "I8": np.dtype("i1"),
-    "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"),
-}
+_FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": _BFLOAT16}
+_OTHERS = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+_STORED_DTYPES = {name: np.dtype(each) for name, each in (_FLOATS | _OTHERS).items()}
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:

@@ -189,11 +189,7 @@ class Store:
                 _remove(path)
 
     def clear(self, names: Sequence[str] | None = None) -> int:
-        """Removes these entries, or all of this fingerprint and its weights.
-
-        Returns:
-            How many entries it removed.
-        """
+        """Removes these entries, or all of this fingerprint and its weights; returns how many."""
         removed = 0
         for path in self.folder.glob("*.weights") if names is None else ():
             path.unlink(missing_ok=True)

@@ -32,11 +32,14 @@ REMEMBERED = 32
 """Inspections cached in memory; each takes a quarter of a megabyte."""
 SHORT_WORK, LONG_WORK = 5, 19
 """Niceness of processes. Reading takes half a second of one core, and a visitor waits for it."""
-TEXTS = tuple(
-    f"{function}.{ending}"
-    for function in ("decode", "prefill")
-    for ending in ("stablehlo.mlir", "hlo.txt", "optimized.hlo.txt", "optimized.dot")
-)
+STAGES = {
+    "stablehlo": "stablehlo.mlir",
+    "hlo": "hlo.txt",
+    "optimized_hlo": "optimized.hlo.txt",
+    "optimized_hlo_dot": "optimized.dot",
+}
+"""TensorFlow's name of each stage that has a text, and the end of the file's name."""
+TEXTS = tuple(f"{name}.{end}" for name in ("decode", "prefill") for end in STAGES.values())
 """Files that `Inspector.texts` writes."""
 
 

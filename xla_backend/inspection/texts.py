@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from xla_backend.checkpoints.models import Registry
 from xla_backend.compilation.compiler import Compiler
+from xla_backend.inspection.inspector import STAGES
 from xla_backend.inspection.layer_ways import shortened
 from xla_backend.inspection.passes import Pass, read
 from xla_backend.interface.buckets import CacheKey
@@ -24,14 +25,6 @@ from xla_backend.model.loaded_model import LoadedModel
 
 # The origins of operations. Netron reads StableHLO, but not all forms of these.
 _LOCATIONS = re.compile(rb'^#loc.*\n| loc\((?:#loc\d*|fused\[[^\]]*\]|"[^"]*")\)', re.MULTILINE)
-
-STAGES = {
-    "stablehlo": "stablehlo.mlir",
-    "hlo": "hlo.txt",
-    "optimized_hlo": "optimized.hlo.txt",
-    "optimized_hlo_dot": "optimized.dot",
-}
-"""TensorFlow's name of each stage, and the end of the file's name."""
 
 
 def write(folder: Path, model: str, registry: Registry, key: CacheKey) -> None:

@@ -102,14 +102,11 @@ class PoolDecoder:
     def read(
         self, logit_places: tf.Tensor, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor
     ) -> tf.Tensor:
-        """Reads a chunk of prompts.
+        """Reads a chunk of prompts: the logits of the tokens after them, `[K, V]`.
 
         Args:
             logit_places: `[K]` int32, the places of the tokens before the logits; then -1.
             token_ids, places: see `PooledModel.run`.
-
-        Returns:
-            The logits of the tokens after them, `[K, V]`.
         """
         hidden = self._run(token_ids, places, blocks)
         read = tf.gather(hidden, tf.maximum(logit_places, 0))

@@ -6,7 +6,7 @@ Knows the objects and the engine's results. Must not know HTTP, nor how an answe
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -423,8 +423,9 @@ class Offsets:
     space.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
-        self._decoder = IncrementalDecoder(tokenizer) if tokenizer else None
+    def __init__(self, tokenizer: Tokenizer | None, shown: Iterable[int] = ()) -> None:
+        """`shown` special tokens are part of the text."""
+        self._decoder = IncrementalDecoder(tokenizer, frozenset(shown)) if tokenizer else None
         self._length = 0
 
     def of(self, token: Token) -> int:

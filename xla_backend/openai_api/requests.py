@@ -562,7 +562,7 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def with_prompt_logprobs(self) -> bool:
-        is_echoed = bool(self.echo) and self.logprobs not in (None, False)
+        is_echoed = bool(self.echo) and self.logprobs is not None
         return is_echoed or self.prompt_logprobs is not None
 
     @property

@@ -21,7 +21,7 @@ from xla_backend.interface.backend import AnyStream, Result
 from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.request_queue import Entry, RequestQueue
 from xla_backend.interface.request_record import RequestRecord
-from xla_backend.interface.results import EngineStatus, Past, Progress
+from xla_backend.interface.results import CacheEntry, EngineStatus, Past, Progress
 from xla_backend.process.messages import EngineRequest, Settings, Snapshot
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience, Watchdog, describe_hang
@@ -246,6 +246,7 @@ class Child:
         """
         self.status = EngineStatus("starting", since=time.perf_counter())
         self.snapshot = Snapshot()
+        self.last_entries: tuple[CacheEntry, ...] = ()  # at its end
         self.on_status = on_status
         self.was_ready = False
         self.is_full = False
@@ -444,6 +445,7 @@ class Child:
         sentence = self._describe_end()
         if not self._closing:
             logger.error("%s", "\n".join([sentence, *self._process.last_lines]))
+        self.last_entries = self.snapshot.entries
         self.snapshot = Snapshot(past=self.snapshot.past)
         self.set_status(EngineStatus("stopped", sentence, time.perf_counter()))
         calls = self._take_leave(sentence)

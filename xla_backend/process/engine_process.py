@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, first_line
 from xla_backend.compilation.startup import retain_freed_memory
-from xla_backend.engine.importing import import_engine_in_background
+from xla_backend.engine.importing import import_engine
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
 from xla_backend.interface.function_comparison import FunctionRequest
@@ -167,7 +167,7 @@ class EngineProcess:
         backend.close()  # saves the history
 
     def _load_engine(self) -> Backend:
-        import_engine_in_background()  # seconds
+        import_engine()  # seconds
         from xla_backend.engine.backend import Backend
 
         backend = Backend(

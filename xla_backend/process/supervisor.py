@@ -99,6 +99,7 @@ class Supervisor:
         self._lock = threading.Lock()
         self._changing = threading.Lock()  # for a moment, while `engine` and `_closed` change
         self._closed = False
+        self._start_failure = ""  # why no other child could be started
         # Guarded by the first lock:
         self._requested_keys: dict[tuple[str, CacheKey], None] = {}
         self._reservations: list[Call] = []  # of a child that was replaced
@@ -136,6 +137,8 @@ class Supervisor:
                 raise EngineStopped(CLOSED)
             if self.engine.is_over():
                 self._renew("stopped" if self.engine.was_ready else "")
+            if self._start_failure:
+                raise EngineStopped(self._start_failure)
             return self.engine
 
     def submit(self, request: EngineRequest, left_s: LeftS = unknown) -> Call:
@@ -179,7 +182,7 @@ class Supervisor:
         if not refusal:
             return
         with self._changing:
-            waits = engine.was_ready and not self._closed
+            waits = engine.was_ready and not self._closed and not self._start_failure
             if waits and engine is self.engine:
                 self.queue.hold()
         if waits:
@@ -219,6 +222,8 @@ class Supervisor:
             self.engine.close()
             meanwhile()
             self._renew("", is_warming=False)
+            if self._start_failure:
+                raise EngineStopped(self._start_failure)
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """See `BackendProcess.close`."""
@@ -314,22 +319,29 @@ class Supervisor:
         self._renew("memory")
 
     def _renew(self, cause: str, is_warming: bool = True) -> None:
-        """Starts another child; the caller holds the lock.
+        """Starts another child, or lets all that waits fail; the caller holds the lock.
 
         Args:
             cause: a key of `EngineHealth.restarts`; empty for none.
             is_warming: whether it compiles in the background by itself.
         """
         old = self.engine
-        made = {(entry.model, entry.key) for entry in old.snapshot.entries}
+        made = {(entry.model, entry.key) for entry in old.last_entries}
         missing = (each for each in self._requested_keys if each not in made)
         self._requested_keys = dict.fromkeys(missing)
         old.on_status = None
-        new = self._start(self._settings.warm_up if is_warming else None, old)
+        try:
+            new = self._start(self._settings.warm_up if is_warming else None, old)
+        except EngineStopped as error:
+            logger.error("%s", error)
+            with self._changing:
+                self._start_failure = str(error)
+            self.queue.release()
+            return
         new.inherit(old.snapshot.past)
         with self._changing:
             self.queue.hold()
-            self.engine = new
+            self.engine, self._start_failure = new, ""
         if cause:
             self._restarts[cause] += 1
             self._note = f"restarted {TO_FREE_MEMORY if cause == 'memory' else STOPPED}"

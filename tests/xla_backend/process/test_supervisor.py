@@ -10,13 +10,21 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
-from xla_backend import BucketRules, CacheKey, EngineStopped, GenerationOptions, NoRoom
+from xla_backend import (
+    BucketRules,
+    CacheEntry,
+    CacheKey,
+    CacheOutcome,
+    EngineStopped,
+    GenerationOptions,
+    NoRoom,
+)
 from xla_backend.interface.request_queue import RESERVATION, QueueLimits
 from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import Progress
+from xla_backend.interface.results import FirstCall, Progress
 from xla_backend.process import child, supervisor
 from xla_backend.process.child import Call
-from xla_backend.process.messages import EngineRequest, Settings
+from xla_backend.process.messages import EngineRequest, Settings, Snapshot
 from xla_backend.process.supervisor import Supervisor
 from xla_backend.process.watchdog import Patience
 
@@ -181,6 +189,32 @@ def test_an_engine_that_cannot_start_is_told_to_all_and_tried_again(
     assert again.wait() == "works"
 
 
+def test_a_process_that_cannot_be_started_is_told_to_all_and_tried_again(
+    engines: Supervisor,
+    led: list[LedProcess],
+    first: LedProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = [engines.submit(request()) for _ in range(2)]
+    sent(first, 2)
+
+    def refuse(*_: object) -> None:
+        raise EngineStopped("no processes left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(child, "ChildProcess", refuse)
+        first.dies()
+        for call in calls:
+            with pytest.raises(EngineStopped):
+                call.wait()
+        with pytest.raises(EngineStopped, match="no processes left"):
+            engines.submit(request())
+    again = engines.submit(request())
+    second = next_engine(led, 2)
+    second.says("result", sent(second, 1)[0].number, "works")
+    assert again.wait() == "works"
+
+
 def test_a_full_engine_ends_what_runs_and_the_rest_goes_to_the_next(
     engines: Supervisor, led: list[LedProcess], first: LedProcess
 ) -> None:
@@ -258,9 +292,11 @@ def test_keys_that_were_requested_are_compiled_by_the_next_engine(
 ) -> None:
     keys = [CacheKey(16, 1, 8), CacheKey(32, 1, 8)]
     engines.prefetch("m", keys)
+    made = CacheEntry("m", keys[0], FirstCall(CacheOutcome.MISS, 0.1, 0.1, 0.1), 0, None)
+    first.says("snapshot", None, Snapshot((made,)))
     first.dies()
     second = next_engine(led, 2)
-    wait_until(lambda: ("warm", ("m", keys)) in second.sent)
+    wait_until(lambda: ("warm", ("m", keys[1:])) in second.sent)
     engines.cancel_prefetch()
     second.dies()
     call = engines.submit(request())

@@ -9,9 +9,6 @@ order, each scaled to the overall maximum (as in T. Dao et al., "Flash-Decoding"
 token's result depends only on its row, bit by bit: not on tokens computed beside it, nor on
 threads. A unit of work is a head of keys, a split, and neighbouring tokens of a row; the thread
 that does the last split of these adds up.
-
-    T  tokens of a call, at least 1  R  rows of the KV memory
-    D  numbers of a head             M  blocks that a row has room for
 """
 
 from __future__ import annotations
@@ -77,7 +74,7 @@ _GROUP = {"last": 0, "count": 8, "splits_before": 16, "sums_before": 24, "done":
 def layer_bytes(kv_heads: int, head_size: int) -> int:
     """Bytes of a layer in a block, a multiple of 64.
 
-    For each head of keys and values: keys `[BLOCK / 64, D, 64]`, then values
+    For each head of keys and values, of D numbers: keys `[BLOCK / 64, D, 64]`, then values
     `[ceil(D / 64), BLOCK, 64]`, float32.
     """
     return 4 * kv_heads * BLOCK * (head_size + COLUMNS * -(-head_size // COLUMNS))

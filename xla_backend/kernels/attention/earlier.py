@@ -3,9 +3,6 @@
 Knows the layout of such lines in that memory. A block has a line for each of its positions, beside
 keys and values, so a row can be read in chunks, begin with cached blocks, or go back to an earlier
 position, as with attention. Or a row's state has its last lines, see `recurrence`.
-
-    T  tokens of a call, at least 1  R  rows of the KV memory
-    E  numbers of a line             M  blocks that a row has room for, and the state
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ NAME = "earlier"
 
 
 def layer_bytes(width: int) -> int:
-    """Bytes that a layer takes of a block, a multiple of 64: `[BLOCK, E]` float32."""
+    """Bytes that a layer takes of a block, a multiple of 64: `[BLOCK, width]` float32."""
     return 4 * BLOCK * width
 
 

@@ -13,9 +13,6 @@ state of a row lies in memory of its own, whose address follows those of its blo
 A call's tokens may be drafts, of which some are refused: of `RECENT` tokens or fewer, only the
 first is certain, and the state stays as it was after that one. The others are written down, and the
 next call first takes those of them that stand before its own.
-
-    T  tokens of a call, at least 1  R  rows of the KV memory
-    M  blocks that a row has room for, and the state
 """
 
 from __future__ import annotations
@@ -64,12 +61,13 @@ _STEP = Job(
 
 
 class Heads(NamedTuple):
-    """Sizes.
+    """Sizes, and what a token does.
 
     Attributes:
         total: of heads. key_heads: divides it.
         keys, values: numbers of a key and of a value; multiples of 4 and of 16.
         alternate: whether heads have the heads of keys in turn, instead of neighbours one.
+        corrects: c.
     """
 
     total: int
@@ -77,6 +75,7 @@ class Heads(NamedTuple):
     keys: int
     values: int
     alternate: bool
+    corrects: bool
 
     def key_head(self, head: int) -> int:
         if self.alternate:

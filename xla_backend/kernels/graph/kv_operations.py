@@ -21,6 +21,21 @@ from xla_backend.kernels.attention.recurrence import RECENT, Heads
 from xla_backend.kernels.graph import foreign_call
 
 
+class Softmax(NamedTuple):
+    """How scores become weights.
+
+    Attributes:
+        cap: scores first become `cap * tanh(score / cap)`.
+        sinks: `[heads]` float32, of each a further score, of a position without values.
+    """
+
+    cap: float | None = None
+    sinks: tf.Tensor | None = None
+
+
+PLAIN = Softmax()
+
+
 class Memory(Protocol):
     """What the layers of a model read and write in a call: of rows of KV memory, or of a text.
 
@@ -29,14 +44,7 @@ class Memory(Protocol):
     """
 
     def attend(
-        self,
-        q: tf.Tensor,
-        k: tf.Tensor,
-        v: tf.Tensor,
-        layer: Any,
-        *,
-        score_cap: float | None = None,
-        sinks: tf.Tensor | None = None,
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, layer: Any, softmax: Softmax = PLAIN
     ) -> tf.Tensor:
         """Writes keys and values of new tokens, then attends: causal softmax attention.
 
@@ -47,9 +55,6 @@ class Memory(Protocol):
             layer: in KV memory `[3]` int64: offset of this layer in each block, in bytes; how many
                 positions a token sees, itself included, or 0 for all; and 0. Only blocks with a
                 position that a token sees are read.
-            score_cap: scores become `cap * tanh(score / cap)`.
-            sinks: `[heads]` float32, of each a further score in softmax, of a position without
-                values.
 
         Returns:
             `[T, heads * D]` float32; NaN without a token.
@@ -73,9 +78,7 @@ class Memory(Protocol):
             position, NaN where there is no token.
         """
 
-    def advance(
-        self, lines: tf.Tensor, layer: Any, heads: Heads, *, corrects: bool
-    ) -> tuple[tf.Tensor, Any]:
+    def advance(self, lines: tf.Tensor, layer: Any, heads: Heads) -> tuple[tf.Tensor, Any]:
         """Changes the states of rows by new tokens.
 
         A row's first position begins a new state; every other one is at most `RECENT` behind the
@@ -85,7 +88,6 @@ class Memory(Protocol):
             lines: `[T, heads.line]` float32.
             layer: in KV memory `[3]` int64: where this layer begins in a state, in bytes; then what
                 is not read.
-            corrects: c.
 
         Returns:
             What they read, `[T, heads.total * heads.values]` float32, NaN without a token; and the
@@ -107,18 +109,12 @@ class Addresses(NamedTuple):
     blocks: tf.Tensor
 
     def attend(
-        self,
-        q: tf.Tensor,
-        k: tf.Tensor,
-        v: tf.Tensor,
-        layer: tf.Tensor,
-        *,
-        score_cap: float | None = None,
-        sinks: tf.Tensor | None = None,
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, layer: tf.Tensor, softmax: Softmax = PLAIN
     ) -> tf.Tensor:
         (heads, size), kv_heads = q.shape[1:], k.shape[1]
-        cap = int(np.float32(score_cap or 0.0).view(np.int32))
+        cap = int(np.float32(softmax.cap or 0.0).view(np.int32))
         form = tf.constant([heads, kv_heads, cap], tf.int64)
+        sinks = softmax.sinks
         sinks = tf.fill([heads], np.float32(-np.inf)) if sinks is None else sinks
         flat = [tf.reshape(x, [-1, x.shape[1] * size]) for x in (q, k, v)]
         operands = [*flat, *self, layer, form, tf.convert_to_tensor(sinks)]
@@ -132,9 +128,9 @@ class Addresses(NamedTuple):
         return foreign_call.call(earlier.NAME, operands, columns, has_side_effect=True)
 
     def advance(
-        self, lines: tf.Tensor, layer: tf.Tensor, heads: Heads, *, corrects: bool
+        self, lines: tf.Tensor, layer: tf.Tensor, heads: Heads
     ) -> tuple[tf.Tensor, tuple[()]]:
-        form = tf.constant([*heads, corrects, heads.row_bytes], tf.int64)
+        form = tf.constant([*heads, heads.row_bytes], tf.int64)
         operands, columns = [lines, *self, layer, form], heads.total * heads.values
         return foreign_call.call(recurrence.NAME, operands, columns, has_side_effect=True), ()
 
@@ -162,7 +158,7 @@ def in_blocks(
     ]
 
 
-def read_all(lines: tf.Tensor, heads: Heads, *, corrects: bool) -> tuple[tf.Tensor, tf.Tensor]:
+def read_all(lines: tf.Tensor, heads: Heads) -> tuple[tf.Tensor, tf.Tensor]:
     """`Memory.advance` for all tokens of a text that has no memory.
 
     Returns:
@@ -175,31 +171,21 @@ def read_all(lines: tf.Tensor, heads: Heads, *, corrects: bool) -> tuple[tf.Tens
     row = tf.where(at < tf.shape(lines)[0] - heads.keys, 0, -1)
     nowhere, begin = tf.zeros([1, 1], tf.int64), tf.zeros([3], tf.int64)
     memory = Addresses(tf.stack([row, at], 1), nowhere)
-    found, _ = memory.advance(lines, begin, heads, corrects=corrects)
+    found, _ = memory.advance(lines, begin, heads)
     after = tf.reshape(found[-heads.keys - 1 :], [heads.numbers])
     return found[RECENT : -heads.keys], after
 
 
 def step(
-    lines: tf.Tensor,
-    prompt: tf.Tensor,
-    states: tf.Tensor,
-    source: tf.Tensor,
-    heads: Heads,
-    *,
-    corrects: bool,
+    lines: tf.Tensor, prompt: tf.Tensor, states: tf.Tensor, source: tf.Tensor, heads: Heads
 ) -> tf.Tensor:
-    """A token each for n texts, whose states are values.
+    """The states `[n, heads.numbers]` after a token each of n texts, whose states are values.
 
     Args:
         lines: `[n, heads.line]` float32.
         prompt, states: `[.., heads.numbers]` float32: after prompts, and after new tokens.
         source: `[n]` int32: which of `states` a token goes on from; below 0, `-1 - source` of
             `prompt`.
-        corrects: c.
-
-    Returns:
-        The state after each, `[n, heads.numbers]`.
     """
-    form = tf.constant([*heads, corrects, heads.numbers], tf.int64)
+    form = tf.constant([*heads, heads.numbers], tf.int64)
     return foreign_call.call(recurrence.STEP, [lines, prompt, states, source, form], heads.numbers)

@@ -7,7 +7,6 @@ to no row: what has no row is written there.
 
     T  tokens of a call              R  rows of the KV memory
     D  numbers of a head             M  blocks that a row has room for, and its state
-    E  numbers of a line             U  units of work: tokens, or rows with all tokens
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tensorflow.compiler.tf2xla.python import xla
 
 from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.kernels.attention.recurrence import RECENT, Heads
-from xla_backend.kernels.graph.kv_operations import only_tokens
+from xla_backend.kernels.graph.kv_operations import PLAIN, Softmax, only_tokens
 from xla_backend.kernels.xla import states
 
 _LOWEST = -3e38
@@ -42,14 +41,7 @@ class Pages(NamedTuple):
     rows: Any
 
     def attend(
-        self,
-        q: tf.Tensor,
-        k: tf.Tensor,
-        v: tf.Tensor,
-        layer: tf.Tensor,
-        *,
-        score_cap: float | None = None,
-        sinks: tf.Tensor | None = None,
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, layer: tf.Tensor, softmax: Softmax = PLAIN
     ) -> tf.Tensor:
         """See `Memory`. A layer has keys and values `[2, kv_heads, BLOCK, D]` of a block."""
         (tokens, heads, size), kv_heads = q.shape, k.shape[1]
@@ -82,8 +74,8 @@ class Pages(NamedTuple):
         row, position = (tf.reshape(x, [groups, each]) for x in (row, position))
         zeros = tf.zeros([groups, kv_heads, each * shared, 1])
         highest, total = zeros + _LOWEST, zeros
-        if sinks is not None:
-            of_heads = tf.reshape(sinks, [kv_heads, 1, shared])
+        if softmax.sinks is not None:
+            of_heads = tf.reshape(softmax.sinks, [kv_heads, 1, shared])
             of_heads = tf.tile(of_heads, [1, each, 1])
             highest = zeros + tf.reshape(of_heads, [1, kv_heads, each * shared, 1])
             total = zeros + 1.0
@@ -107,8 +99,8 @@ class Pages(NamedTuple):
             is_seen &= (window == 0) | (here > own - window)
             is_seen = tf.reshape(tf.repeat(is_seen, shared, axis=0), [each * shared, BLOCK])
             scores = tf.matmul(tf.gather(q, group), keys, transpose_b=True)
-            if score_cap is not None:
-                scores = score_cap * tf.tanh(scores / score_cap)
+            if softmax.cap is not None:
+                scores = softmax.cap * tf.tanh(scores / softmax.cap)
             scores = tf.where(is_seen, scores, _LOWEST)
             highest, total, attended = (tf.gather(x, group) for x in sums)
             higher = tf.maximum(highest, tf.reduce_max(scores, axis=-1, keepdims=True))
@@ -168,7 +160,7 @@ class Pages(NamedTuple):
         return only_tokens(found, self.places)
 
     def advance(
-        self, lines: tf.Tensor, layer: tf.Tensor, heads: Heads, *, corrects: bool
+        self, lines: tf.Tensor, layer: tf.Tensor, heads: Heads
     ) -> tuple[tf.Tensor, tuple[()]]:
         """See `Memory`. A layer has of a state matrices `[heads, keys, values]`, how many tokens
         they hold, and the lines of recent tokens."""
@@ -189,7 +181,7 @@ class Pages(NamedTuple):
         to_recent = tf.where(may_be_drafts & (index > 0), of_row, 0)
 
         def after(state: tf.Tensor, line: tf.Tensor) -> tf.Tensor:
-            return states.taken(state, line, heads, corrects)
+            return states.taken(state, line, heads)
 
         def take(
             token: tf.Tensor, memory: tf.Tensor, state: tf.Tensor, read: tf.Tensor

@@ -167,26 +167,22 @@ def from_t5(config: T5Config, read: WeightReader) -> EncoderDecoder:
             is_gated=config.is_gated_act,
         )
 
-    def encoder_layer(at: str) -> EncoderLayer:
+    def encoder_layer(at: str, last: int = 1) -> EncoderLayer:
         return EncoderLayer(
             attention_norm=norm(f"{at}.0.layer_norm"),
             qkv=read.linears([f"{at}.0.SelfAttention.{x}" for x in "qkv"]),
             attention_out=read.linears([f"{at}.0.SelfAttention.o"]),
-            feed_forward_norm=norm(f"{at}.1.layer_norm"),
-            feed_forward=feed_forward(f"{at}.1"),
+            feed_forward_norm=norm(f"{at}.{last}.layer_norm"),
+            feed_forward=feed_forward(f"{at}.{last}"),
         )
 
     def decoder_layer(at: str) -> DecoderLayer:
         return DecoderLayer(
-            attention_norm=norm(f"{at}.0.layer_norm"),
-            qkv=read.linears([f"{at}.0.SelfAttention.{x}" for x in "qkv"]),
-            attention_out=read.linears([f"{at}.0.SelfAttention.o"]),
+            *encoder_layer(at, 2),
             cross_norm=norm(f"{at}.1.layer_norm"),
             cross_query=read.linears([f"{at}.1.EncDecAttention.q"]),
             cross_keys_values=read.linears([f"{at}.1.EncDecAttention.{x}" for x in "kv"]),
             cross_out=read.linears([f"{at}.1.EncDecAttention.o"]),
-            feed_forward_norm=norm(f"{at}.2.layer_norm"),
-            feed_forward=feed_forward(f"{at}.2"),
         )
 
     def positions(stack: str, is_bidirectional: bool) -> RelativePositions:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from xla_backend.kernels.attention import attention, earlier
 from xla_backend.kernels.attention.recurrence import Heads
-from xla_backend.kernels.graph.kv_operations import Memory
+from xla_backend.kernels.graph.kv_operations import Memory, Softmax
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import KeysValues, Linear, Norm
 
@@ -62,7 +62,6 @@ class Attention(NamedTuple):
         shares: whether its keys and values are another layer's.
         norms_all: whether the norms of queries and keys are of all heads as one.
         gates: their number; each is for as many numbers of a head.
-        sinks: `[heads]`, see `blocks.attend_all`.
     """
 
     qkv: Linear
@@ -76,9 +75,8 @@ class Attention(NamedTuple):
     head_size: int
     norms_all: bool
     gates: int
-    sinks: tf.Variable | None
     score_scale: float
-    score_cap: float | None
+    softmax: Softmax
 
     @property
     def memory(self) -> tuple[int, int, KeysValues]:
@@ -92,8 +90,7 @@ class Attention(NamedTuple):
         """See `Mixer.run`. What another layer wrote is written again, in its place."""
         q, own, gates = self._inputs(x, rotation)
         kv = KeysValues(*(source or own))
-        forms = {"score_cap": self.score_cap, "sinks": self.sinks}
-        return self._out(memory.attend(q, *kv, of_layer, **forms), gates), kv
+        return self._out(memory.attend(q, *kv, of_layer, self.softmax), gates), kv
 
     def _out(self, attended: tf.Tensor, gates: tf.Tensor) -> tf.Tensor:
         """`[positions, heads * D] -> [positions, E]`; of a padded prompt maybe only the last."""
@@ -208,7 +205,6 @@ class DeltaRule(NamedTuple):
     step_bias: tf.Variable
     norm: Norm
     activation: Callable[[tf.Tensor], tf.Tensor]
-    corrects: bool = True
 
     def split(
         self, projected: tf.Tensor, inputs: int, of: Heads
@@ -255,7 +251,6 @@ class Mamba(NamedTuple):
     epsilon: float
     scales: tuple[float, ...] | None
     activation: Callable[[tf.Tensor], tf.Tensor]
-    corrects: bool = False
 
     def split(
         self, projected: tf.Tensor, inputs: int, of: Heads
@@ -309,8 +304,8 @@ class State(NamedTuple):
         projected, width = self.into(x), self.taps.weights.shape[1]
         given, gate, factors = self.rule.split(projected, width, self.heads)
         mixed = self.taps.run(given, memory, of_layer, offset=self.heads.row_bytes)
-        lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
-        read, state = memory.advance(lines, of_layer, self.heads, corrects=corrects)
+        lines = self.rule.lines(mixed, factors, self.heads)
+        read, state = memory.advance(lines, of_layer, self.heads)
         read = self.rule.finish(read, lines, gate, self.heads)
         return self.out(read), Recurrent(given[:, None], state)
 

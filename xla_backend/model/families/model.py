@@ -16,13 +16,12 @@ from xla_backend.model.families.kernels import States
 
 
 class Prefilled(NamedTuple):
-    """The result of running prompts.
+    """The result of running a prompt.
 
     Attributes:
-        logits: of the first new token, `[B, V]`; `Model.prefill` runs one prompt, so B is 1 there.
+        logits: of the first new token, `[B, V]`.
         seen: tokens that the repetition penalty counts as repeated, `[B, V]` bool.
-        context: what `step` needs of the prompts: any nest of tensors, shared by all beams. The
-            first axis of each is B or G.
+        context: what `step` needs of the prompt: any nest of tensors, shared by all beams.
     """
 
     logits: tf.Tensor

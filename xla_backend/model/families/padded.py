@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from xla_backend.kernels.attention.recurrence import Heads
+from xla_backend.kernels.graph.kv_operations import PLAIN, Softmax
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import MASKED, CausalMask, KeysValues
 from xla_backend.model.families.kernels import States
@@ -110,22 +111,15 @@ class _OfPrompt(NamedTuple):
     states: States | None
 
     def attend(
-        self,
-        q: tf.Tensor,
-        k: tf.Tensor,
-        v: tf.Tensor,
-        layer: _Layer,
-        *,
-        score_cap: float | None = None,
-        sinks: tf.Tensor | None = None,
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, layer: _Layer, softmax: Softmax = PLAIN
     ) -> tf.Tensor:
         kv = KeysValues(*(blocks.swap(self.mask.without_padding(x)) for x in (k, v)))
         mask, q = self.mask._replace(window=layer.window), blocks.swap(q)
         if not layer.is_last:
-            return blocks.attend_causally(q, kv, mask, score_cap, sinks)
+            return blocks.attend_causally(q, kv, mask, softmax)
         length = tf.shape(k)[0]
         bias = mask.bias(length[None] - 1, length)
-        return blocks.attend_all(q[:, -1, None], kv, bias, score_cap, sinks)
+        return blocks.attend_all(q[:, -1, None], kv, bias, softmax)
 
     def before(
         self, lines: tf.Tensor, layer: _Layer, count: int, in_state: int = 0, offset: int = 0
@@ -136,13 +130,11 @@ class _OfPrompt(NamedTuple):
         starts = range(count - 1, -1, -1)
         return tf.concat([padded[begin : begin + length] for begin in starts], axis=1)
 
-    def advance(
-        self, lines: tf.Tensor, layer: _Layer, heads: Heads, *, corrects: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def advance(self, lines: tf.Tensor, layer: _Layer, heads: Heads) -> tuple[tf.Tensor, tf.Tensor]:
         """See `Memory`; padding leaves a state of zeros."""
         assert self.states is not None, "its model has some"
         lines = self.mask.without_padding(lines)
-        read, state = self.states.read_all(lines, heads, corrects=corrects)
+        read, state = self.states.read_all(lines, heads)
         return read, state[None, None]
 
 
@@ -160,14 +152,7 @@ class _OfBeams(NamedTuple):
     states: States | None
 
     def attend(
-        self,
-        q: tf.Tensor,
-        k: tf.Tensor,
-        v: tf.Tensor,
-        layer: _Layer,
-        *,
-        score_cap: float | None = None,
-        sinks: tf.Tensor | None = None,
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, layer: _Layer, softmax: Softmax = PLAIN
     ) -> tf.Tensor:
         prompt, cached, window, _ = layer
         (num_beams, heads, size), kv_heads = q.shape, k.shape[1]
@@ -182,15 +167,14 @@ class _OfBeams(NamedTuple):
         q = _swap_middle(tf.reshape(q, [num_beams, kv_heads, shared, size]))
         if of_cached.shape[0] > 1:
             of_cached = tf.repeat(of_cached, shared, axis=0)
-        if sinks is not None:
-            sinks = tf.transpose(tf.reshape(sinks, [kv_heads, shared]))
-            sinks = tf.tile(sinks, [num_beams, 1])[..., None]
+        if softmax.sinks is not None:
+            sinks = tf.transpose(tf.reshape(softmax.sinks, [kv_heads, shared]))
+            softmax = softmax._replace(sinks=tf.tile(sinks, [num_beams, 1])[..., None])
         attended = blocks.attend_step(
             tf.reshape(q, [num_beams * shared, kv_heads, size]),
             *(prompt, of_prompt, cached, of_cached),
             KeysValues(*(tf.repeat(x, shared, axis=0) for x in (k, v))),
-            score_cap=score_cap,
-            sinks=sinks,
+            softmax=softmax,
         )
         attended = _swap_middle(tf.reshape(attended, [num_beams, shared, kv_heads, size]))
         return tf.reshape(attended, [num_beams, heads * size])
@@ -212,17 +196,14 @@ class _OfBeams(NamedTuple):
 
         return tf.concat([of(back) for back in range(1, count + 1)], axis=1)
 
-    def advance(
-        self, lines: tf.Tensor, layer: _Layer, heads: Heads, *, corrects: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def advance(self, lines: tf.Tensor, layer: _Layer, heads: Heads) -> tuple[tf.Tensor, tf.Tensor]:
         assert self.states is not None, "its model has some"
         states, num_beams = layer.cached.state[0, 0], layer.cached.state.shape[2]
         beams, own = tf.range(num_beams), tf.constant([0])
         if num_beams > 1:
             own = tf.reduce_sum(tf.where(self._are_own(self.index - 1), beams, 0), axis=1)
         source = tf.broadcast_to(tf.where(self.index > 0, own, -1), [num_beams])
-        read_from = lines, layer.prompt.state[0], states, source, heads
-        state = self.states.step(*read_from, corrects=corrects)
+        state = self.states.step(lines, layer.prompt.state[0], states, source, heads)
         return state[:, : heads.total * heads.values], state[:, None]
 
     def _are_own(self, at: tf.Tensor) -> tf.Tensor:

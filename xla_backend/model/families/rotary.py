@@ -26,7 +26,7 @@ from xla_backend.checkpoints.architectures.forms import (
 )
 from xla_backend.checkpoints.architectures.table import describe
 from xla_backend.kernels.attention.recurrence import Heads
-from xla_backend.kernels.graph.kv_operations import Memory, only_tokens
+from xla_backend.kernels.graph.kv_operations import Memory, Softmax, only_tokens
 from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import FeedForward, Linear, Norm, Repeated, WeightReader
@@ -131,6 +131,7 @@ class Rotary(PaddedModel):
             if isinstance(of, StateForm):
                 at = f"{at}.{tensors.STATES[of.rule]}"
                 decays, step_bias = read.exponential(f"{at}.A_log"), read.variable(f"{at}.dt_bias")
+                sizes = of.heads, of.key_heads, of.keys, of.values
                 rule: DeltaRule | Mamba
                 if of.rule == "delta":
                     into = [f"{at}.in_proj_{x}" for x in ("qkv", "z", "b", "a")]
@@ -146,9 +147,10 @@ class Rotary(PaddedModel):
                     taps=taps(f"{at}.conv1d", of.has_bias, in_state=True),
                     rule=rule,
                     out=read.linears([f"{at}.out_proj"]),
-                    heads=Heads(of.heads, of.key_heads, of.keys, of.values, of.alternate),
+                    heads=Heads(*sizes, of.alternate, corrects=of.rule == "delta"),
                 )
             at, shares = f"{at}.self_attn", of.source is not None
+            sinks = read.variable(f"{at}.sink.weight") if form.has_sinks else None
             parts = "qkvg"[: 1 if shares else 4 if form.gates else 3]
             return Attention(
                 qkv=read.linears([f"{at}.{x}_proj" for x in parts]),
@@ -162,9 +164,8 @@ class Rotary(PaddedModel):
                 head_size=of.head_size,
                 norms_all=form.qk_norm == "all",
                 gates=form.gate_count(of),
-                sinks=read.variable(f"{at}.sink.weight") if form.has_sinks else None,
                 score_scale=form.score_scale,
-                score_cap=form.score_cap,
+                softmax=Softmax(form.score_cap, sinks),
             )
 
         def feed_forward(at: str, of: FeedForwardForm) -> FeedForward | Experts:

@@ -166,15 +166,11 @@ def from_whisper(config: WhisperConfig, read: WeightReader, prompt_length: int) 
 
     def decoder_layer(at: str) -> DecoderLayer:
         return DecoderLayer(
-            attention_norm=norm(f"{at}.self_attn_layer_norm"),
-            qkv=read.linears([f"{at}.self_attn.{x}_proj" for x in "qkv"]),
-            attention_out=read.linears([f"{at}.self_attn.out_proj"]),
+            *encoder_layer(at),
             cross_norm=norm(f"{at}.encoder_attn_layer_norm"),
             cross_query=read.linears([f"{at}.encoder_attn.q_proj"]),
             cross_keys_values=read.linears([f"{at}.encoder_attn.{x}_proj" for x in "kv"]),
             cross_out=read.linears([f"{at}.encoder_attn.out_proj"]),
-            feed_forward_norm=norm(f"{at}.final_layer_norm"),
-            feed_forward=feed_forward(at),
         )
 
     encoder, decoder = "model.encoder", "model.decoder"
