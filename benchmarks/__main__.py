@@ -21,6 +21,7 @@ MEASURES = (
     "weights",
     "rows",
     "chat",
+    "reread",
     "decide",
     "grammar",
     "numbers",

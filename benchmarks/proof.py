@@ -39,7 +39,7 @@ class Section:
 SECTIONS = (
     Section("Probabilities beside PyTorch's", "numbers", {"text": "wikitext-2-test.txt"}),
     Section("The same text in every way", "same_text", {"questions": "gsm8k-test.jsonl"}),
-    Section("Schemas", "maskbench", {"data": "maskbench/data"}, {"files": ["0"]}),
+    Section("Schemas", "maskbench", {"data": "maskbench/data"}, {"files": ["3000"]}),
     Section("Answers under schemas", "schema_answers", {"data": "maskbench/data"}),
     Section(
         "Evaluations", "tasks", {"text": "wikitext-2-test.txt", "questions": "gsm8k-test.jsonl"}
@@ -86,11 +86,11 @@ def main() -> int:
 
 def _lines(section: Section, data: Path, more: Sequence[str]) -> Iterator[str]:
     module = importlib.import_module(f"benchmarks.measures.{section.measure}")
-    values: dict[str, Sequence[str]] = {
-        **{name: [str(data / path)] for name, path in section.data.items()},
-        **section.options,
-    }
-    shown = {name: [path] for name, path in section.data.items()} | dict(section.options)
+    values = {name: [str(data / path)] for name, path in section.data.items()}
+    shown = {name: [path] for name, path in section.data.items()}
+    for name, given in section.options.items():
+        if f"--{name.replace('_', '-')}" not in more:
+            values[name] = shown[name] = [*given]
     command = shlex.join(["python", "-m", "benchmarks", section.measure, *_arguments(shown), *more])
     note(command)
     parser = argparse.ArgumentParser()

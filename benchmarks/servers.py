@@ -73,9 +73,15 @@ def health(url: str) -> dict[str, Any]:
 
 
 def settle(url: str) -> None:
-    """Waits until the app's engine has been idle for two seconds, because it compiles functions in
-    the background."""
-    while (engine := health(url)["engine"])["state"] != "ready" or engine["for_s"] < 2:
+    """Waits until the app's engine has been idle for two seconds and has nothing to compile in the
+    background."""
+
+    def is_settled() -> bool:
+        engine = health(url)["engine"]
+        is_idle = engine["state"] == "ready" and engine["for_s"] >= 2
+        return is_idle and not engine["compiling_in_background"]
+
+    while not is_settled():
         time.sleep(0.2)
 
 

@@ -31,6 +31,7 @@ from playground.server.metrics import Metrics
 from playground.server.page_queue import PageQueue
 from playground.settings.panel import SettingsPanel
 from playground.tabs.inside.texts_route import texts_route
+from playground.tabs.requests.route import requests_routes
 from playground.ui import header
 from playground.ui.components import LATEST, QUIET, html
 from playground.ui.theme import ASSETS, css_variables, style_sheets, theme
@@ -47,7 +48,16 @@ MAX_FILE_SIZE = "200mb"
 """Enough for ten minutes of 48 kHz stereo with 24 bits, the longest recording."""
 MAX_SESSIONS = 500
 """Open pages whose state the server keeps. Gradio copies the page's settings for each."""
-_SCRIPTS = ("copy.js", "views.js", "kept.js", "page.js", "request.js", "chats.js", "quote.js")
+_SCRIPTS = (
+    "copy.js",
+    "views.js",
+    "kept.js",
+    "page.js",
+    "request.js",
+    "chats.js",
+    "quote.js",
+    "requests.js",
+)
 # An update in Gradio's own form.
 _SHOW_MODE = "() => ({__type__: 'update', selected: showPlace()})"
 
@@ -232,6 +242,7 @@ def launch_options(
             "routes": [
                 changes_route(context),
                 texts_route(context),
+                *requests_routes(context, behind_proxy),
                 Mount(PATH, create_api(host)),
                 *([metrics.route(context.backend, host.models)] if metrics else []),
             ],

@@ -21,6 +21,7 @@ from playground.tabs.functions.tab import FunctionsTab
 from playground.tabs.generate.tab import PlaygroundTab
 from playground.tabs.inside.tab import InsideTab
 from playground.tabs.models.tab import ModelsTab
+from playground.tabs.requests.tab import RequestsTab
 from playground.tabs.shapes.tab import ShapesTab
 from playground.tabs.speech.tab import SpeechTab
 from playground.ui.markup import rendered
@@ -58,7 +59,7 @@ PLACES = {
     "compiler": Place(
         "Compiler", {"shapes": ShapesTab, "inside": InsideTab, "functions": FunctionsTab}
     ),
-    "models": Place("Models & API", {"models": ModelsTab, "api": ApiTab}),
+    "models": Place("Models & API", {"models": ModelsTab, "api": ApiTab, "requests": RequestsTab}),
 }
 """The places by their names in addresses; the first is the default."""
 ADMIN_MODES = (ModelsTab,)

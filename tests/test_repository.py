@@ -68,7 +68,7 @@ ROOMS = {
         "tabs.code",
         "tabs.generate",
         "tabs.chat tabs.speech tabs.functions tabs.batch tabs.compare tabs.shapes "
-        "tabs.models tabs.inside tabs.api",
+        "tabs.models tabs.inside tabs.api tabs.requests",
         "api record server",
         "",
     ),
@@ -190,6 +190,22 @@ def loaded(asked: set[str], *modules: str) -> set[str]:
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(ast.literal_eval(done.stdout))
+
+
+@pytest.mark.parametrize("package", ["xla_backend", "playground", "benchmarks"])
+def test_docstrings_describe_arguments_that_exist(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            _, _, described = (ast.get_docstring(node) or "").partition("Args:\n")
+            described, *_ = re.split(r"\n(?=\S)", described)
+            lines = re.findall(r"^    ([\w*, ]+): ", described, re.MULTILINE)
+            names = {name.strip(" *") for line in lines for name in line.split(",")}
+            every = ast.walk(node.args)
+            assert names <= {each.arg for each in every if isinstance(each, ast.arg)}, (
+                f"{path}, {node.name}: {sorted(names)}"
+            )
 
 
 def test_what_the_page_and_the_engine_do_not_load() -> None:

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     retain_freed_memory()
     with _results_only() as out:
         try:
-            return parsed.run(parsed, out)
+            return parsed.run(parsed, out) or OK
         except BackendError as error:
             return _print_error(error)
         except KeyboardInterrupt:
@@ -166,7 +166,7 @@ def _answer_all(
     return status
 
 
-def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
+def warm(parsed: argparse.Namespace, out: IO[str]) -> None:
     """Compiles all combinations of the sizes into the store."""
     is_speech = _registry(parsed).locate(parsed.model).info.family == "speech"
     lengths = _numbers("padded_lengths", parsed.padded_lengths)
@@ -203,10 +203,9 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     for key, rows in work:
         backend.warm(parsed.model, [key], report, rows)
     backend.close()
-    return OK
 
 
-def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
+def inspect(parsed: argparse.Namespace, out: IO[str]) -> None:
     """Inspects the compiled functions of a key; compiles them first if the store has none."""
     sizes = [parsed.padded_length, parsed.num_beams, parsed.max_new_tokens]
     if min(sizes) < 1:
@@ -235,24 +234,21 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
         print(json.dumps(values), file=out)
     else:
         print("\n".join(table.lines(seen, measured, passes)), file=out)
-    return OK
 
 
-def models(parsed: argparse.Namespace, out: IO[str]) -> int:
+def models(parsed: argparse.Namespace, out: IO[str]) -> None:
     """Lists the models."""
     for info in Registry().list():
         line = json.dumps(dataclasses.asdict(info)) if parsed.json else _describe_model(info)
         print(line, file=out, flush=True)
-    return OK
 
 
-def install_baseline(parsed: argparse.Namespace, out: IO[str]) -> int:
+def install_baseline(parsed: argparse.Namespace, out: IO[str]) -> None:
     """Installs the baseline overlay, unless it is installed."""
     del parsed
     for progress in () if overlay.is_installed() else overlay.install():
         print(f"{progress.step} · {progress.elapsed_s:.0f} s", file=sys.stderr, flush=True)
     print(f"The baseline is in {overlay.folder()}", file=out)
-    return OK
 
 
 def _numbers(name: str, text: str | None) -> list[int]:
@@ -403,7 +399,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    commands: Any, run: Callable[..., int], text: str, model: str = "", name: str = ""
+    commands: Any, run: Callable[..., int | None], text: str, model: str = "", name: str = ""
 ) -> argparse.ArgumentParser:
     """A command, with the flags that all have in common; those of a model if it has a default."""
     command = commands.add_parser(name or run.__name__, help=text, allow_abbrev=False)

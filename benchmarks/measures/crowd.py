@@ -2,26 +2,33 @@
 
 Every client requests another story of a fixed number of tokens from SmolLM2, with the end token
 forbidden. The first round has an empty store; the later ones start when nothing is left to compile,
-the servers in turn, and their medians count.
+the servers in turn, and their medians count. `--watched 1` adds rounds in which a page shows
+*Requests*, with 200 that have ended.
 """
 
 from __future__ import annotations
 
 import statistics
+import threading
 from argparse import Namespace
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
+import httpx2
+
 from benchmarks.checkpoints import packaged_file
-from benchmarks.client import Answer, Client, ask_all
-from benchmarks.harness import Row, in_turn
+from benchmarks.client import PATIENCE_S, Answer, Client, ask_all
+from benchmarks.harness import Row, in_turn, ratio
 from benchmarks.servers import LLAMA_CPP_MISSING, llama_cpp, settle, this_app
 from xla_backend.checkpoints.models import PACKAGED_MODEL
+from xla_backend.interface.request_record import NEWEST
 
-OPTIONS = {"clients": 16, "gap_ms": 150.0, "new_tokens": 100, "rounds": 3}
+OPTIONS = {"clients": 16, "gap_ms": 150.0, "new_tokens": 100, "rounds": 3, "watched": 0}
 CONTEXT = 512
-ENGINE, PEER = "this engine", "llama.cpp"
+ENGINE, WATCHED, PEER = "this engine", "watched", "llama.cpp"
 SUBJECTS = "a dog,the sea,a clock,two sisters,a bridge,rain,a thief,an old map,bread,the moon"
 ANY_LENGTH = {"logit_bias": {"2": -100}, "temperature": 0.0}
 """Options that forbid SmolLM2's end of a text."""
@@ -59,15 +66,21 @@ def measure(options: Namespace) -> Iterator[Row | str]:
             client = Client(address, PACKAGED_MODEL)
             more = ANY_LENGTH | {"max_tokens": options.new_tokens}
             requests = [partial(client.chat, story(number), **more) for number in range(clients)]
-            answers = ask_all(requests, options.gap_ms / 1000)
-            if name == ENGINE:
+            with watched(url) if name == WATCHED else nullcontext():
+                answers = ask_all(requests, options.gap_ms / 1000)
+            if name != PEER:
                 settle(url)
             return Wave.of(*answers)
 
         addresses = {ENGINE: url} | ({PEER: peer_url} if peer_url else {})
+        if options.watched:
+            addresses[WATCHED] = url
+            for number in range(NEWEST):
+                Client(url, PACKAGED_MODEL).chat(story(number), max_tokens=1)
         waves = {name: partial(wave, name, address) for name, address in addresses.items()}
         for title, rounds in (("first", 1), ("later", options.rounds)):
-            for name, found in in_turn(waves, rounds).items():
+            taken = in_turn(waves, rounds)
+            for name, found in taken.items():
                 yield {
                     "server": name,
                     "rounds": title,
@@ -76,8 +89,27 @@ def measure(options: Namespace) -> Iterator[Row | str]:
                     "TPOT median, ms": 1000 * statistics.median(each.tpot_s for each in found),
                     "tokens/s": statistics.median(each.rate for each in found),
                 }
+            if options.watched:
+                rates = {name: [each.rate for each in found] for name, found in taken.items()}
+                of = ratio(rates[WATCHED], rates[ENGINE])
+                yield f"Tokens/s of the {title} rounds, watched over not: {of:.3f}."
     if not peer_url:
         yield LLAMA_CPP_MISSING
+
+
+@contextmanager
+def watched(url: str) -> Iterator[None]:
+    """The stream of *Requests* is open and read, as by a page that all are trusted on."""
+    is_over = threading.Event()
+    with (
+        httpx2.stream("GET", f"{url}/requests/events", timeout=PATIENCE_S, trust_env=False) as sent,
+        ThreadPoolExecutor(1) as reader,
+    ):
+        chunks = sent.iter_raw()
+        next(chunks)
+        reader.submit(lambda: next((chunk for chunk in chunks if is_over.is_set()), None))
+        yield
+        is_over.set()
 
 
 def story(number: int) -> list[dict[str, str]]:

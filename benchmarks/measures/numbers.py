@@ -31,7 +31,7 @@ from benchmarks.contenders.running import (
     Running,
     with_file,
 )
-from benchmarks.harness import MeasureFailed, Row, note
+from benchmarks.harness import MeasureFailed, Row
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import read_weights
@@ -62,14 +62,14 @@ def measure(options: Namespace) -> Iterator[Row | str]:
         ids = Tokenizer.load(file).encode(text[: 12 * options.tokens])[: options.tokens]
         windows = [ids[at : at + options.window] for at in range(0, len(ids), options.window)]
         for row in _of_file(file, windows, options.greedy):
-            yield {"model": Path(size).name, **row}
+            yield row if isinstance(row, str) else {"model": Path(size).name, **row}
     yield (
         f"{options.tokens:,} tokens in windows of {options.window}; divergences in nats, over the "
         "20 most likely tokens and the rest."
     )
 
 
-def _of_file(file: Path, windows: Sequence[Sequence[int]], greedy: int) -> Iterator[Row]:
+def _of_file(file: Path, windows: Sequence[Sequence[int]], greedy: int) -> Iterator[Row | str]:
     form, folder = file.stem, file.parent.parent
     with ExitStack() as processes:
         reference = Running(_named(REFERENCE), dequantized(file))
@@ -90,7 +90,7 @@ def _of_file(file: Path, windows: Sequence[Sequence[int]], greedy: int) -> Itera
                 else [program.generate(request)[1] for request in requests]
             )
         except ContenderFailed as error:
-            note(f"  {name}: {error}")
+            yield f"{name} could not be asked: {error}."
             continue
         finally:
             program.end()

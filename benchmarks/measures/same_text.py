@@ -27,7 +27,7 @@ from xla_backend import BackendProcess, GenerationOptions, TokenIds, question
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 
-OPTIONS = {"questions": "", "requests": 1250, "new_tokens": 16, "crowd": 16}
+OPTIONS = {"questions": "", "requests": 300, "new_tokens": 16, "crowd": 16}
 CONTEXT = 512
 FEW_DRAFTS = 3
 

@@ -25,7 +25,7 @@ from benchmarks.measures.numbers import dequantized
 from benchmarks.servers import llama_cpp, settle, this_app
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
-OPTIONS = {"text": "", "questions": "", "paragraphs": 100, "problems": 200}
+OPTIONS = {"text": "", "questions": "", "paragraphs": 100, "problems": 50}
 CONTEXT = 2048
 AT_ONCE = 4
 LEAST_WORDS = 40

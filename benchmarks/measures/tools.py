@@ -25,7 +25,7 @@ from benchmarks.harness import MeasureFailed, Row, note
 from benchmarks.servers import LLAMA_CPP_MISSING, llama_cpp, settle, this_app
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
-OPTIONS = {"data": "", "questions": 200, "new_tokens": 160}
+OPTIONS = {"data": "", "questions": 100, "new_tokens": 160}
 FILE = "BFCL_v4_simple_python.json"
 CONTEXT, AT_ONCE = 2048, 4
 TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}

@@ -127,7 +127,7 @@ class PageContext:
             system: the system prompt; empty for the chat template's.
             is_raw: whether the text is continued without the chat template.
             earlier: messages before the text.
-            begins_with: the beginning of the answer, if it has one.
+            answer_start: the beginning of the answer, if it has one.
         """
         info = self.info(model)
         if info is None or not info.is_instruct or is_raw:

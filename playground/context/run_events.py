@@ -66,10 +66,10 @@ class RunEvents(Generic[AnyRun]):
 
         Args:
             pressed: the event, such as a button's click.
-            asked: the run, not started, and updates of `begins`, from the inputs' values. Raises
-                `BackendError` if it cannot be served.
+            make: gives the run, not started, and updates of `outputs`, from the inputs' values.
+                Raises `BackendError` if it cannot be served.
             inputs: the components that have the request.
-            begins: the other components that `asked` updates.
+            outputs: the other components that `make` updates.
             meanwhile: a script that the browser runs as soon as the run is entered.
         """
 

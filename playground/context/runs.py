@@ -28,6 +28,7 @@ from xla_backend import (
 )
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
+from xla_backend.interface.request_queue import SOURCE, Source
 from xla_backend.interface.requests import Mode
 from xla_backend.interface.results import Progress
 from xla_backend.interface.timing import Span
@@ -363,8 +364,11 @@ class VisitorRuns:
     def carrying_out(self, session: str) -> Iterator[Ending]:
         """As `reporting_errors`, for the session's run, which is over and stopped at the end.
 
+        Its requests are the session's.
+
         How it ended stays for the event that shows it: see `ended`.
         """
+        SOURCE.set(Source("page", session))
         visit = self._by_session.get(session)  # None: the visitor has left, which stopped the run
         try:
             with reporting_errors() as ending:

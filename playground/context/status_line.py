@@ -170,10 +170,11 @@ def phase_of(
     if isinstance(run, TextRun) and run.text:
         return phase("Generating")  # whatever else the engine does
     state = "queued" if run.request_progress is None else run.request_progress.state
+    loading = phase("Loading the model", file_size(model_bytes) if model_bytes else "")
     if state == "loading":
         if status.state == "downloading":
             return phase("Downloading the model", status.detail, status.progress or 0.0)
-        return phase("Loading the model", file_size(model_bytes) if model_bytes else "")
+        return loading
     if state == "restoring":
         return phase(RESTORING)
     if state in MAKING:
@@ -187,7 +188,9 @@ def phase_of(
     predicted = run.prediction
     if status.state in MAKING:
         return phase(f"Waiting: the engine is compiling another shape, {status.detail}")
-    if status.state == "loading":
+    if status.state == "loading":  # at its start the engine loads the default model
+        if status.detail == run.model:
+            return loading
         return phase("Waiting: another model is being loaded")
     if in_background:
         if predicted is not None and (run.model, predicted.key) in in_background:

@@ -20,7 +20,7 @@ from gradio.utils import LRUCache
 
 from playground.context.address import address_of
 from playground.ui.quantities import count
-from xla_backend.interface.request_queue import VISITOR
+from xla_backend.interface.request_queue import SOURCE, Source
 
 _MAX_CALLERS = 5000  # whose answers are kept; Gradio would keep unread answers forever
 _MAX_EVENTS = 2000  # under way; each waits on the event loop, without a thread
@@ -86,12 +86,13 @@ class PageQueue(Queue):
     async def process_events(
         self, events: list[Event], batch: bool, begin_time: float, fn: BlockFunction
     ) -> None:
-        """Runs events, of a program with its address, then drops what Gradio keeps of it."""
+        """Runs events, of a program with its source, then drops what Gradio keeps of it."""
         programs = [event for event in events if event.session_hash == event._id]
         holder = self.blocks.app.state_holder
+        if fn.api_visibility == "public":
+            SOURCE.set(_source(events[0].request, self._behind_proxy))
         for event in programs:
             self.of_programs[event._id] = asyncio.current_task()
-            VISITOR.set(address_of(event.request, self._behind_proxy))
             self._state_of_programs = self._state_of_programs or SessionState(self.blocks)
             holder.session_data[event._id] = self._state_of_programs
         try:
@@ -133,3 +134,9 @@ class PageQueue(Queue):
             over = ProcessCompletedMessage(event_id=_NEVER_OVER, output={}, success=True)
             messages.put_nowait(over)
             self._closed_at[session] = asyncio.get_running_loop().time()
+
+
+def _source(request: Any, behind_proxy: bool) -> Source:
+    if request.headers.get("x-gradio-user") == "mcp":  # sent by this server, whoever called
+        return Source("MCP")
+    return Source("Gradio", address=address_of(request, behind_proxy))

@@ -18,10 +18,10 @@ from playground.ui.outcomes import no_badge
 from playground.ui.prediction_line import expected
 from playground.ui.quantities import elapsed, seconds
 from xla_backend import CacheOutcome, FirstCall, GenerationResult, Prediction, Timing
-from xla_backend.interface import trace
 from xla_backend.interface.timing import PHASES
 from xla_backend.interface.timing import RESTORING as RESTORING_NAMES
-from xla_backend.interface.trace import TracedRequest
+from xla_backend.process import trace
+from xla_backend.process.trace import TracedRequest
 
 _MAX_CELLS = 160
 

@@ -47,11 +47,16 @@ def sheet(
     headings = tuple(headings)
     head = [h.th(scope="col")[name or h.span(".unseen")["Actions"]] for name in headings]
     # Each row becomes text at once, because htpy passes each part through all outer elements.
-    body = [
-        Markup(h.tr[[h.td(data_label=name)[h.div[value]] for name, value in cells]])
-        for cells in (zip(headings, values, strict=True) for values in rows)
-    ]
+    body = [Markup(sheet_row(headings, values)) for values in rows]
     return h.table(class_=classes, id=elem_id)[h.thead[h.tr[head]], h.tbody[body]]
+
+
+def sheet_row(
+    headings: Iterable[str], values: Iterable[h.Node], **attributes: str | int
+) -> h.Element:
+    """A row of a table, with the table's headings."""
+    cells = zip(headings, values, strict=True)
+    return h.tr(**attributes)[[h.td(data_label=name)[h.div[value]] for name, value in cells]]
 
 
 def sizes(key: CacheKey) -> str:

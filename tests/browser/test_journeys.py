@@ -207,6 +207,8 @@ def test_numbers_of_beams_are_compared(window: Visit) -> None:
     window.at(".column-order").click()
     window.at("#generate").click()
     window.says("#compared", re.compile("was .* faster|Equally fast"), "Num beams")
+    window.at('[aria-label="Remove B"]').click()
+    expect(window.at(".column-choice")).to_have_count(0)
 
 
 def test_a_shape_that_was_made_ready_is_a_hit(window: Visit) -> None:

@@ -42,8 +42,8 @@ class ApiPage:
             stream.stop()
         self.backend.release()
         self.wait_for(running=0)
-        queue = self.backend.queue
-        vars(self.backend).update(vars(FakeBackend(models=self.models)) | {"queue": queue})
+        shared = {"queue": self.backend.queue, "requests": self.backend.requests}
+        vars(self.backend).update(vars(FakeBackend(models=self.models)) | shared)
 
 
 @contextmanager

@@ -60,6 +60,7 @@ from xla_backend.interface.decisions import Decision, Decisions, QuestionTokens
 from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.request_queue import Entry, RequestQueue
+from xla_backend.interface.request_record import RequestRecords
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     Past,
@@ -106,9 +107,30 @@ class FakeStream(Stream[Chunk, Result], Generic[Chunk, Result]):
         self.passed_s = dict.fromkeys(STEPS, 0.0)
         self.is_admitted = self.has_waited = False
         self.entry = Entry(backend.queue, self._admit, self.excludes, self._left_s)
+        self.record = backend.requests.open(
+            self.entry, self.excludes or self.kind, model, self.requested, self.stop
+        )
         super().__init__()
 
     excludes = ""
+    kind = "generate"
+    requested: object = None  # as its caller made or prepared it
+
+    def report(self, progress: Progress) -> None:
+        self.record.report(progress)
+        super().report(progress)
+
+    def put(self, chunk: Chunk) -> None:
+        self.record.add(chunk)
+        super().put(chunk)
+
+    def finish(self, result: Result | None) -> None:
+        self.record.end(result)
+        super().finish(result)
+
+    def fail(self, error: BaseException) -> None:
+        self.record.end(error)
+        super().fail(error)
 
     @property
     def progress(self) -> Progress:
@@ -233,6 +255,7 @@ class FakeTextStream(FakeStream[str, GenerationResult]):
     ) -> None:
         self.request = request
         self.prepared = prepared
+        self.requested = prepared or request
         self.met: Prediction | None = None
         super().__init__(backend, model)
 
@@ -254,8 +277,8 @@ class FakeTextStream(FakeStream[str, GenerationResult]):
         yield from (self._heard(text, number) for number, text in enumerate(self.backend.words))
 
     def _heard(self, text: str, number: int) -> str:
-        asks = self.request.with_tokens
-        return TextChunk.of(text, (_token(number, text),)) if asks else text
+        tokens = (_token(number, text),) * self.request.with_tokens
+        return TextChunk.of(text, tokens, number + 1)
 
     def _result(self, said: list[str]) -> GenerationResult:
         assert self.met is not None
@@ -292,6 +315,8 @@ class FakeTextStream(FakeStream[str, GenerationResult]):
 
 class FakeWindows(FakeStream[TranscribedWindow, Transcription]):
     """Hears the same in each window of four seconds."""
+
+    kind = "transcribe"
 
     def __init__(
         self, backend: FakeBackend, model: str, recording: AudioInput, language: str | None
@@ -427,7 +452,7 @@ class FakeBackend(Script, SharedBackend):
         streams: what they got, in the same order.
         loaded: models that are in memory.
         known: models that there are.
-        queue: the order of requests, the real one.
+        queue, requests: their order and their record, the real ones.
         has_pool: whether requests with a salt are rows of a pool.
     """
 
@@ -450,6 +475,7 @@ class FakeBackend(Script, SharedBackend):
         self.loaded: set[str] = set()
         self.known = list(models)
         self.queue = RequestQueue()
+        self.requests = RequestRecords()
         self.has_pool = False
         self._is_closed = False
         self._in_memory: dict[tuple[str, CacheKey], CacheEntry] = {}
@@ -526,8 +552,9 @@ class FakeBackend(Script, SharedBackend):
         self.streams.append(stream)
         try:
             self.queue.enter(stream.entry)
-        except NoRoom:
+        except NoRoom as error:
             self.streams.remove(stream)
+            stream.record.end(error)
             raise
         stream.has_waited = not stream.is_admitted
         return stream
@@ -553,7 +580,7 @@ class FakeBackend(Script, SharedBackend):
             raise InvalidRequest(f"The model has room for {CONTEXT_LENGTH} tokens.")
         needed = BucketRules().key_for(tokens, options.num_beams, new_tokens, CONTEXT_LENGTH)
         info = replace(self.load(model), context_length=CONTEXT_LENGTH)
-        if self.has_pool and request.mode_with(info, has_rows=True) == "rows":
+        if self.has_pool and request.mode_with(info) == "rows":
             needed = pool_key(CONTEXT_LENGTH)
         return Prepared(request, options, needed, ids, frozenset(), None, 0.0)
 
@@ -612,6 +639,7 @@ class FakeBackend(Script, SharedBackend):
     def close(self, within_s: float = 0.0) -> None:
         self.status = EngineStatus("stopped")
         self._is_closed = True
+        self.requests.close()
 
     def identity(self, model: str) -> str:
         return self.load(model).name

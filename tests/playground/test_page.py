@@ -40,7 +40,7 @@ def labels(page: gr.Blocks) -> list[str]:
 
 def test_every_mode_is_there_once_and_some_for_admins_only(tmp_path: Path) -> None:
     assert labels(a_page(admin=True)) == [mode.name for mode in modes(admin=True).values()]
-    assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 11
+    assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 12
 
     page = a_page()
     assert labels(page) == [mode.name for mode in modes(admin=False).values()]
@@ -77,7 +77,7 @@ def test_only_what_programs_may_call_is_public(admin: bool) -> None:
 def test_no_event_waits_in_gradio_s_queue_but_those_that_use_no_engine(admin: bool) -> None:
     events = [fn for fn in page_for_chat(admin=admin).fns.values() if fn.queue]
     limited = {fn.name for fn in events if fn.concurrency_limit not in (None, "default")}
-    assert limited == {"_inspect", "_measure", "_texts", "_passes", "_try"}
+    assert limited == {"_inspect", "_texts", "_passes", "_try"}
     waiting = {"carry_out", "generate", "transcribe", "_measure"}
     assert waiting == {fn.name for fn in events if fn.name in waiting and is_asynchronous(fn.fn)}
 

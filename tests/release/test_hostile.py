@@ -57,6 +57,7 @@ def resident_bytes(app: Served) -> int:
     return sum(int(kib) * 1024 for kib in re.findall(r"VmRSS:\s+(\d+)", status))
 
 
+@pytest.mark.timeout(1800)
 def test_hostile_requests_are_no_errors_of_the_server_and_leave_no_memory(app: Served) -> None:
     dice = random.Random(5)
     all = zip(itertools.cycle(PATHS), bodies(dice), strict=False)

@@ -40,4 +40,4 @@ def test_a_server_chats_and_follows_a_schema(
         form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
         structured = client.chat(QUESTION, max_tokens=32, temperature=0, response_format=form)
         assert structured.text.startswith("{")
-        assert {answer.cache, again.cache, structured.cache} == {"HIT"}
+        assert {answer.cache, again.cache, structured.cache} == {"hit"}

@@ -191,11 +191,7 @@ def _transformers(job: BaselineJob, report: Report) -> tuple[BaselineResult, Rep
 
 
 def _lengths(job: BaselineJob, files: ModelFiles) -> tuple[int, int]:
-    """The prompt's tokens, and the slots that this engine would pad them to.
-
-    Raises:
-        InvalidRequest: the prompt is empty or too long.
-    """
+    """The prompt's tokens, and the slots that this engine would pad them to."""
     from xla_backend.checkpoints.tokenization import Tokenizer
 
     tokenizer = Tokenizer.load(files.folder)
@@ -213,11 +209,7 @@ def load_model(files: ModelFiles) -> Any:
         ModelUnavailable: weights that the architecture needs are missing.
     """
     # The overlay's version, which is older than the one that mypy reads.
-    from transformers import (  # type: ignore[attr-defined]
-        GenerationConfig,
-        TFAutoModelForCausalLM,
-        TFAutoModelForSeq2SeqLM,
-    )
+    from transformers import GenerationConfig, TFAutoModelForCausalLM, TFAutoModelForSeq2SeqLM  # type: ignore[attr-defined]
     from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
 
     from xla_backend.checkpoints.weights import read_weights

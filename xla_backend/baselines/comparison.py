@@ -67,8 +67,6 @@ OF_TRANSFORMERS = (Baseline.EAGER, Baseline.GUIDE)
 
 @dataclass(frozen=True)
 class BaselineJob:
-    """The job of a baseline's process."""
-
     baseline: Baseline
     model: str
     prompt: str
@@ -80,8 +78,6 @@ class BaselineJob:
 
 @dataclass(frozen=True)
 class BaselineProgress:
-    """The progress of a baseline."""
-
     baseline: Baseline
     stage: Stage  # what it does; the last stage is the repeated calls
     baseline_s: float  # seconds since its start
@@ -110,7 +106,6 @@ class BaselineResult:
     cached_s: tuple[float, ...] = ()  # each repeated call so far
 
     def with_call(self, seconds: float) -> BaselineResult:
-        """The result with another repeated call."""
         result = replace(self, cached_s=(*self.cached_s, seconds))
         if self.baseline is not Baseline.GUIDE:
             return result
@@ -146,12 +141,7 @@ class BaselineResult:
 
 
 def calls_left(made_s: Sequence[float], requested: int) -> bool:
-    """Whether a baseline repeats its request once more.
-
-    Args:
-        made_s: seconds of each repeated call so far.
-        wanted: how many there should be, within `CALLS_BUDGET_S`.
-    """
+    """Whether a baseline, of whose repeated calls these are the times, makes another one."""
     made = len(made_s)
     return not made or (made < requested and sum(made_s) * (made + 1) / made <= CALLS_BUDGET_S)
 
@@ -162,7 +152,7 @@ class BaselineComparison:
     Attributes:
         results: of each baseline, from its first call on.
         failures: one sentence for each baseline that failed.
-        is_over: whether all measurements are done.
+        is_over: whether all measurements are done. stopped: whether it was stopped.
 
     Example:
         >>> comparison = BaselineComparison("gpt2-stories", "Once upon a time")
@@ -185,8 +175,6 @@ class BaselineComparison:
         """Iterating runs it.
 
         Args:
-            model: a name that the registry knows.
-            prompt: the text to continue.
             options: without sampling, whose random numbers differ in Transformers.
             baselines: in the order in which they run. `ENGINE_FROM_DISK` needs `ENGINE` before it.
             cached_calls: how many times each baseline repeats the request after its first call,
@@ -229,13 +217,8 @@ class BaselineComparison:
         self._registry = Registry() if registry is None else registry
         self._lock = threading.Lock()
         self._processes: dict[Baseline, ChildProcess] = {}
-        self._stopped = False
+        self.stopped = False
         self._since = time.perf_counter()
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it was stopped."""
-        return self._stopped
 
     @property
     def identical(self) -> bool | None:
@@ -244,7 +227,6 @@ class BaselineComparison:
         return len(texts) == 1 if len(self.results) > 1 else None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values of the baselines that have ended."""
         return {
             "model": self.model,
             "options": self.options.to_dict(),
@@ -257,7 +239,7 @@ class BaselineComparison:
     def stop(self) -> None:
         """Ends all processes, from any thread; finished measurements stay."""
         with self._lock:
-            self._stopped = True
+            self.stopped = True
             for process in self._processes.values():
                 process.kill()
 
@@ -283,11 +265,12 @@ class BaselineComparison:
         try:
             yield from work
         except (BaselineMissing, EngineStopped) as error:
-            if not self._stopped:
+            if not self.stopped:
                 self.failures[baseline] = str(error)
 
     def _first_call(self, baseline: Baseline, folder: str) -> Iterator[BaselineProgress]:
-        job = self._job(baseline, str(Path(folder, "store")))
+        request = self.model, self.prompt, self.options, self._registry
+        job = BaselineJob(baseline, *request, str(Path(folder, "store")), time.perf_counter())
         variables = variables_for(baseline)
         try:
             if baseline in OF_TRANSFORMERS and self._is_rotary():
@@ -318,7 +301,7 @@ class BaselineComparison:
 
     def _is_due(self, baseline: Baseline) -> bool:
         is_left = calls_left(self.results[baseline].cached_s, self.cached_calls)
-        return is_left and baseline not in self.failures and not self._stopped
+        return is_left and baseline not in self.failures and not self.stopped
 
     def _repeat(self, baseline: Baseline, calls: int) -> Iterator[BaselineProgress]:
         self._processes[baseline].send("call", None)
@@ -332,7 +315,7 @@ class BaselineComparison:
 
     def _start(self, baseline: Baseline, start: Callable[[], ChildProcess]) -> None:
         with self._lock:
-            if self._stopped:
+            if self.stopped:
                 raise EngineStopped("It was stopped.")
             self._processes[baseline] = start()
         self._since = time.perf_counter()
@@ -340,12 +323,7 @@ class BaselineComparison:
     def _answer(
         self, baseline: Baseline, stage: Stage, calls: int = 0
     ) -> Generator[BaselineProgress, None, Any]:
-        """The next answer of a baseline's process; yields progress meanwhile.
-
-        Raises:
-            InvalidRequest, ModelUnavailable: the request cannot be served.
-            EngineStopped: it failed, or its process was ended.
-        """
+        """The next answer of a baseline's process; yields progress meanwhile."""
         process = self._processes[baseline]
         while True:
             try:
@@ -368,17 +346,6 @@ class BaselineComparison:
             for process in self._processes.values():
                 process.end()
             self._processes.clear()
-
-    def _job(self, baseline: Baseline, store: str) -> BaselineJob:
-        return BaselineJob(
-            baseline,
-            self.model,
-            self.prompt,
-            self.options,
-            self._registry,
-            store,
-            time.perf_counter(),
-        )
 
 
 def variables_for(baseline: Baseline) -> dict[str, str]:

@@ -17,15 +17,9 @@ from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import SAFETENSORS, read_weights
 from xla_backend.interface.errors import ModelUnavailable
 
-_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-    "rms_norm_eps",
+_SIZES = tuple(
+    "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads "
+    "num_key_value_heads max_position_embeddings rms_norm_eps".split()
 )
 _TOKENS = ("bos_token_id", "eos_token_id")
 

@@ -1,7 +1,5 @@
 """The baseline overlay: a folder with the last Transformers that has TensorFlow models.
 
-Knows where the folder is, its contents, how pip fills it, and how a process uses it.
-
 Its packages are older than those of the same names in the environment. Only processes that run the
 guide's own code, `model.generate` of a `TF...` model, put the folder first on their path: Compare's
 baselines, the oracle of the tests, the recipes, the notebook.
@@ -44,8 +42,6 @@ class BaselineMissing(BackendError):
 
 @dataclass(frozen=True)
 class InstallProgress:
-    """The progress of an installation."""
-
     step: str  # what pip does, in a word or two: "downloading transformers"
     installed_bytes: int  # size of the folder so far
     elapsed_s: float  # seconds since the start

@@ -1,7 +1,4 @@
-"""`AddedModels`: the models that were added on this computer, in a small file.
-
-Knows the file. Every process reads the file each time.
-"""
+"""`AddedModels`: the models that were added on this computer, in a small file."""
 
 from __future__ import annotations
 
@@ -22,11 +19,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AddedModels:
-    """The models in a file, which need not exist.
-
-    Attributes:
-        path: of the file.
-    """
+    """The models in a file, which need not exist."""
 
     path: Path
 

@@ -45,19 +45,13 @@ class Window:
 
 
 def read(audio: AudioInput, rate: int, max_seconds: float = DEFAULT_MAX_SECONDS) -> np.ndarray:
-    """Reads a recording as mono float32 in -1..1 at `rate`.
+    """Reads a recording as mono float32 in -1..1 at `rate`: `(n,)`, n >= 1.
 
     Args:
         audio: a file's path, or (rate, samples) with samples of shape (n,) or (n, channels) as
             int8, uint8, int16, int32 or floating point.
         rate: the model's sample rate, in Hz.
         max_seconds: longer recordings are refused before they are fully decoded.
-
-    Returns:
-        (n,) float32, n >= 1.
-
-    Raises:
-        InvalidRequest: the recording is unusable; the message is for the person who sent it.
     """
     if isinstance(audio, str | os.PathLike):
         return _read_file(Path(audio), rate, max_seconds)
@@ -232,11 +226,7 @@ def _opened(path: Path, track: int) -> Iterator[tuple[int, int, float, int, Iter
 
 
 def _checked_rate(rate: Any) -> int:
-    """The rate as a whole number of Hz.
-
-    Raises:
-        InvalidRequest: it is not one from MIN_RATE to MAX_RATE.
-    """
+    """The rate as a whole number of Hz."""
     good = (
         isinstance(rate, numbers.Real | np.number)
         and not isinstance(rate, bool | np.bool_)
@@ -253,7 +243,6 @@ def _checked_rate(rate: Any) -> int:
 
 
 def _mono(samples: object, rate: int, max_seconds: float) -> np.ndarray:
-    """Samples of any supported dtype and shape as (n,) float32 in -1..1."""
     try:
         array = np.asarray(samples)
     except ValueError as error:  # a ragged list

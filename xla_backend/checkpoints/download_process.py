@@ -35,11 +35,7 @@ class DownloadProcess:
         self._process = calling.started(f"{__name__}:download", name, sends_chunks=True)
 
     def __iter__(self) -> Iterator[Download]:
-        """Its progress, twice a second.
-
-        Raises:
-            ModelUnavailable: what `Registry.locate` raises, or the process died.
-        """
+        """Its progress, twice a second."""
         try:
             while True:
                 kind, _, value = self._process.receive()
@@ -66,11 +62,7 @@ class DownloadProcess:
 
 
 def download(report: Callable[[Download], None], name: str) -> ModelInfo:
-    """Downloads a model in this process.
-
-    Raises:
-        ModelUnavailable: what `Registry.locate` raises, or the download failed.
-    """
+    """Downloads a model in this process."""
     try:
         return Registry([name], allow_folders=False).locate(name, report).info
     except ModelUnavailable:

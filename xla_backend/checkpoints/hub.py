@@ -25,16 +25,9 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import RepoSibling
 
 CONFIG_FILES = ("config.json", "generation_config.json", "preprocessor_config.json")
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "normalizer.json",
-    "spiece.model",
+TOKENIZER_FILES = tuple(
+    "tokenizer.json tokenizer_config.json chat_template.jinja special_tokens_map.json "
+    "added_tokens.json vocab.json merges.txt normalizer.json spiece.model".split()
 )
 _ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
 _QUANTIZATION = re.compile(r"[A-Za-z0-9_]+")
@@ -45,7 +38,6 @@ class Download:
     """Progress of a download; `str()` gives it in megabytes.
 
     Attributes:
-        name: of the model.
         done, total: bytes.
     """
 
@@ -67,7 +59,6 @@ class Repository:
     """A repository of the Hub, before anything is downloaded.
 
     Attributes:
-        name: the requested name.
         files: the needed files, with their sizes.
         license: from its card; empty if there is none.
         gguf_architecture: llama.cpp's name of the architecture of its GGUF files; empty if the Hub
@@ -81,7 +72,6 @@ class Repository:
 
     @property
     def download_bytes(self) -> int:
-        """The sizes of all files."""
         return sum(file.size or 0 for file in self.files)
 
 
@@ -114,11 +104,7 @@ def find_repository(name: str, alternatives: Iterable[str] = ()) -> Repository:
     """What the Hub says about a model; downloads nothing.
 
     Args:
-        name: of the model.
         alternatives: models to suggest if the Hub cannot be reached.
-
-    Raises:
-        ModelUnavailable: the Hub cannot be reached, refuses, or has no readable weights.
     """
     from huggingface_hub import HfApi
 
@@ -142,11 +128,7 @@ def find_repository(name: str, alternatives: Iterable[str] = ()) -> Repository:
 
 
 def fetch_config(name: str) -> Path:
-    """Downloads config.json alone; returns its folder.
-
-    Raises:
-        ModelUnavailable: as for `find_repository`.
-    """
+    """Downloads config.json alone; returns its folder."""
     from huggingface_hub import hf_hub_download
 
     with _readable_errors(name), _quiet_progress_bars():
@@ -161,16 +143,11 @@ def download(
     """Downloads the needed files, in one weight format, into the Hub's own cache.
 
     Args:
-        name: of the model.
         on_progress: called twice a second.
         alternatives: as for `find_repository`.
 
     Returns:
         The folder, or the GGUF file.
-
-    Raises:
-        ModelUnavailable: as for `find_repository`; the download broke off, or the cache cannot be
-            written.
     """
     repository = find_repository(name, alternatives)
     with _readable_errors(name, alternatives):
@@ -321,7 +298,6 @@ def _fetch(repository: Repository, on_progress: Callable[[Download], None] | Non
 
 
 def _bytes_of(folder: Path, content: str | None) -> int:
-    """Bytes of a file that are in the Hub's cache."""
     found = [(0, 0)]
     # Incomplete files first: a file may be finished and renamed between the two look-ups.
     for path in (*folder.glob(f"{content}.*.incomplete"), folder / f"{content}"):
@@ -342,18 +318,15 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:.0f}" if size >= 10e6 else f"{size / 1e6:.1f}"
 
 
-class _quiet_progress_bars:
-    """Hides the Hub client's progress bars during a download."""
+@contextlib.contextmanager
+def _quiet_progress_bars() -> Iterator[None]:
+    from huggingface_hub import utils
 
-    def __enter__(self) -> None:
-        from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
-
-        self._were_on = not are_progress_bars_disabled()
-        if self._were_on:
-            disable_progress_bars()
-
-    def __exit__(self, *error: object) -> None:
-        from huggingface_hub.utils import enable_progress_bars
-
-        if self._were_on:
-            enable_progress_bars()
+    were_on = not utils.are_progress_bars_disabled()
+    if were_on:
+        utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if were_on:
+            utils.enable_progress_bars()

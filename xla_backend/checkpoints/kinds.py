@@ -1,7 +1,4 @@
-"""The formats of weights in memory and of activations, and the kernels that compute with them.
-
-Knows the choices and where they are made.
-"""
+"""The formats of weights in memory and of activations, and the kernels that compute with them."""
 
 from __future__ import annotations
 
@@ -32,11 +29,7 @@ than Linux, an old processor. `auto`: `own` where it can run."""
 
 
 def chosen(kind: str | None = None) -> str:
-    """The format, or without one the environment's.
-
-    Raises:
-        InvalidRequest: there is no such format.
-    """
+    """The format, or without one the environment's."""
     return _known("Weights (--weights", VARIABLE, kind, KINDS)
 
 
@@ -46,11 +39,7 @@ def chosen_activations(kind: str | None = None) -> str:
 
 
 def chosen_kernels(kernels: str | None = None) -> str:
-    """The kernels, or without a choice the environment's: `OWN` or `XLA`.
-
-    Raises:
-        InvalidRequest: there are no such kernels, or they cannot run here.
-    """
+    """The kernels, or without a choice the environment's: `OWN` or `XLA`."""
     kernels = known_kernels(kernels)
     if kernels == XLA:
         return XLA

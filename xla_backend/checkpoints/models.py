@@ -6,6 +6,7 @@ Transformers only to locate a model, so a page can list the models at once.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib.metadata
@@ -220,12 +221,8 @@ class Registry:
             bundled_folder: each sub-folder with a config.json is a model of that name. With the
                 default folder, the models of installed packages count as bundled.
             added: models that may also be loaded; read each time, because they can change.
-            weights: format of weights in memory, one of `matmul.kinds.KINDS`; None for the
-                environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
-            activations: their format, one of `matmul.kinds.ACTIVATIONS`; None for the environment
-                variable `XLA_BACKEND_ACTIVATIONS` or else "exact".
-            kernels: what computes, one of `kinds.KERNELS`; None for the environment variable
-                `XLA_BACKEND_KERNELS` or else "auto".
+            weights, activations, kernels: one of `kinds.KINDS`, `ACTIVATIONS` and `KERNELS`; None
+                for the environment's or else the first.
 
         Raises:
             InvalidRequest: there is no such format, or there are no such kernels here.
@@ -293,7 +290,6 @@ class Registry:
             check_files(folder)
 
     def _find(self, name: str) -> tuple[ModelInfo, Path | None]:
-        """A model and its folder or GGUF file, None for one of the Hub; see `check`."""
         bundled = self._bundled()
         if not isinstance(name, str):
             raise ModelUnavailable(self._unknown(name, list(bundled)))
@@ -326,8 +322,7 @@ class Registry:
         places = {
             path.parent.name: path.parent for path in self._bundled_folder.glob("*/config.json")
         }
-        is_default = self._bundled_folder == BUNDLED_FOLDER
-        if is_default:
+        if self._bundled_folder == BUNDLED_FOLDER:
             places |= _packaged()
         found = {}
         for name, place in sorted(places.items()):
@@ -441,10 +436,6 @@ def candidate(name: str) -> ModelInfo:
 
     Args:
         name: `OWNER/REPO` or `OWNER/REPO:Q8_0` on the Hub, or the path of a folder or GGUF file.
-
-    Raises:
-        ModelUnavailable: it does not exist, cannot be reached, or its architecture or one of its
-            settings is not supported.
     """
     name = name.strip()
     if (folder := _as_folder(name)) is not None:
@@ -488,16 +479,20 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
     """The entry of a local model, with the fields from its config files."""
     described = ARCHITECTURES[config["model_type"]]
     context_length = config.get(described.context_setting or "")
+    languages = _generation_values(folder).get("lang_to_id")
+    stored_bytes = None
+    with contextlib.suppress(ModelUnavailable, OSError):
+        stored_bytes = sum(path.stat().st_size for path in weight_files(folder))
     return dataclasses.replace(
         info,
         family=described.family,
         context_length=(usable := _usable(config["model_type"], context_length, config)),
         own_context=context_length if usable != context_length else None,
         on_disk=True,
-        is_multilingual=_is_multilingual(folder),
+        is_multilingual=isinstance(languages, dict) and len(languages) > 1,
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
-        stored_bytes=_stored_bytes(folder),
+        stored_bytes=stored_bytes,
         sampling=_sampling(folder) or _known_sampling(info.name, folder),
     )
 
@@ -512,14 +507,6 @@ def _known_sampling(name: str, place: Path) -> dict[str, float]:
     titles = {known.rpartition("/")[2]: described for known, described in _KNOWN.items()}
     called = (title for title in titles if f"{place.name}.".startswith(f"{title}."))
     return titles[title].sampling if (title := next(called, None)) else {}
-
-
-def _stored_bytes(folder: Path) -> int | None:
-    """Size of the weights on disk; None if some are missing."""
-    try:
-        return sum(path.stat().st_size for path in weight_files(folder))
-    except (ModelUnavailable, OSError):
-        return None
 
 
 def _usable(model_type: str, context_length: object, config: dict[str, Any]) -> int | None:
@@ -561,18 +548,11 @@ def _cached(name: str) -> Path | None:
 
 
 def _as_on_disk(info: ModelInfo) -> ModelInfo:
-    """The entry of a Hub model, with the fields from its files if they are in the local cache."""
     place = _cached(REPOSITORIES.get(info.name, info.name))
     values = read_config_values(place) if place is not None else {}
     if place is None or find(values.get("model_type")) is None:
         return info
     return _with_config(info, place, values)
-
-
-def _is_multilingual(folder: Path) -> bool:
-    """Whether the generation config lists several languages, as multilingual Whisper's does."""
-    languages = _generation_values(folder).get("lang_to_id")
-    return isinstance(languages, dict) and len(languages) > 1
 
 
 def _generation_values(folder: Path) -> dict[str, Any]:
@@ -681,11 +661,7 @@ def _first_line_of_card(folder: Path) -> str | None:
 
 
 def _as_folder(name: object) -> Path | None:
-    """The folder or GGUF file of this path; None if the name does not look like a path.
-
-    Raises:
-        ModelUnavailable: it looks like a path, but there is no such folder or GGUF file.
-    """
+    """The folder or GGUF file of this path; None if the name does not look like a path."""
     if not isinstance(name, str) or not name.strip():
         return None
     try:

@@ -1,8 +1,4 @@
-"""Prompts: checks, and encoding to tokens.
-
-Knows the rules for prompts and their error messages. Must not know TensorFlow: the engine and the
-page's process give the same messages.
-"""
+"""Prompts: checks with their messages, the same in the engine and the page, and encoding."""
 
 from __future__ import annotations
 
@@ -35,9 +31,7 @@ def encode_prompt(
     """Checks and encodes a prompt; returns its token ids.
 
     Args:
-        tokenizer: the model's.
         prompt: the text to continue, or messages.
-        info: the model.
         template: see `Tokenizer.encode`.
 
     Raises:
@@ -51,12 +45,7 @@ def encode_prompt(
 
 
 def check_prompt(prompt: Prompt, info: ModelInfo) -> None:
-    """Checks a prompt before it is tokenized.
-
-    Raises:
-        InvalidRequest: it is empty, blank or not text, or the model takes no text; a message has an
-            unknown role, or the last one is empty and not the assistant's.
-    """
+    """Checks a prompt before it is tokenized."""
     if info.family == "speech":
         raise InvalidRequest(
             f"{info.name} is a speech model: give it a recording to transcribe, or choose another "
@@ -118,11 +107,7 @@ def check_length(prompt_tokens: int, info: ModelInfo) -> None:
 
 
 def check_options(options: GenerationOptions, vocabulary_size: int, info: ModelInfo) -> None:
-    """Checks the options that depend on the model's vocabulary.
-
-    Raises:
-        InvalidRequest: they name a token that the model does not have.
-    """
+    """Checks the options that depend on the model's vocabulary."""
     biased = tuple(token_id for token_id, _ in options.logit_bias)
     for name, named in ("logit_bias", biased), ("stop_token_ids", options.stop_token_ids):
         if named and named[-1] >= vocabulary_size:

@@ -1,7 +1,4 @@
-"""The input of a speech model: a window's spectrogram and the decoder prompt.
-
-Knows a checkpoint's feature extractor, its languages and its special tokens.
-"""
+"""The input of a speech model: a window's spectrogram and the decoder prompt."""
 
 from __future__ import annotations
 
@@ -54,11 +51,7 @@ class DecoderPrompt:
 
     @classmethod
     def read(cls, generation_config: GenerationConfig, config: PretrainedConfig) -> DecoderPrompt:
-        """The decoder prompt of a checkpoint's generation config.
-
-        Raises:
-            ModelUnavailable: a needed token is missing.
-        """
+        """The decoder prompt of a checkpoint's generation config."""
         start = generation_config.decoder_start_token_id
         start = config.decoder_start_token_id if start is None else start
         by_name = getattr(generation_config, "lang_to_id", None) or {}
@@ -83,7 +76,6 @@ class DecoderPrompt:
         return cls(tuple(tokens), languages, tokens[-1] + 1 if is_timed else None)
 
     def for_language(self, code: str) -> tuple[int, ...]:
-        """The tokens for this language."""
         start, _, *rest = self.tokens
         return (start, self.languages[code], *rest)
 
@@ -116,8 +108,6 @@ class Guards:
 
     @classmethod
     def read(cls, generation_config: GenerationConfig) -> Guards:
-        """The thresholds of a checkpoint's generation config."""
-
         def threshold(name: str, default: float) -> float:
             value = getattr(generation_config, f"{name}_threshold", None)
             return default if value is None else float(value)
@@ -131,7 +121,6 @@ class Guards:
         )
 
     def repeats(self, text: str) -> bool:
-        """Whether a text repeats itself."""
         data = text.encode()
         return len(data) > self.compression * len(zlib.compress(data))
 
@@ -148,11 +137,7 @@ class SpeechInput:
         generation_config: GenerationConfig,
         config: PretrainedConfig,
     ) -> None:
-        """Use `load` for a folder.
-
-        Raises:
-            ModelUnavailable: the three do not fit together.
-        """
+        """Use `load` for a folder."""
         self.decoder_prompt = DecoderPrompt.read(generation_config, config)
         self.guards = Guards.read(generation_config)
         self.frames = extractor.n_samples // extractor.hop_length
@@ -170,11 +155,7 @@ class SpeechInput:
     def load(
         cls, folder: Path, generation_config: GenerationConfig, config: PretrainedConfig
     ) -> SpeechInput:
-        """Reads the feature extractor of a model's folder.
-
-        Raises:
-            ModelUnavailable: its file is damaged or does not fit the model.
-        """
+        """Reads the feature extractor of a model's folder."""
         try:
             with locked_transformers() as transformers, without_marks(folder) as plain:
                 kind = transformers.WhisperFeatureExtractor
@@ -206,19 +187,15 @@ class SpeechInput:
         return 2 * self._extractor.hop_length / self.rate
 
     def features(self, samples: np.ndarray) -> np.ndarray:
-        """The log-mel spectrogram of a window, padded with silence.
+        """The log-mel spectrogram of a window, padded with silence: (frames, mel bands) float32.
 
         Args:
             samples: (n,) float32 at `rate`, at most `window_s` seconds.
-
-        Returns:
-            (frames, mel bands) float32.
         """
         batch = self._extractor(samples, sampling_rate=self.rate, return_tensors="np")
         return np.ascontiguousarray(batch["input_features"][0].T, dtype=np.float32)
 
     def frames_of(self, samples: np.ndarray) -> int:
-        """Number of frames that the samples fill."""
         return min(self.frames, -(-len(samples) // self._extractor.hop_length))
 
     def language_code(self, language: str | None) -> str | None:
@@ -227,9 +204,6 @@ class SpeechInput:
         Args:
             language: a code ("de"), also with a country ("de-AT"), a name ("German") or a token
                 ("<|de|>"), in upper or lower case; "auto" and "" mean None.
-
-        Raises:
-            InvalidRequest: the model does not know the language.
         """
         known = self.decoder_prompt.languages
         if language is None or (
@@ -259,12 +233,7 @@ def speech_key(rules: BucketRules, speech: SpeechInput, options: GenerationOptio
 def fitting_options(
     options: GenerationOptions | None, speech: SpeechInput, context_length: int | None
 ) -> GenerationOptions:
-    """The options, with new tokens limited to the decoder's positions.
-
-    Raises:
-        InvalidRequest: they say where a text ends, which would end a window and not the transcript,
-            or ask for prompt lookup, although there is no prompt.
-    """
+    """The options, with new tokens limited to the decoder's positions."""
     assert context_length is not None  # a speech decoder's positions are learned, so bounded
     room = context_length - len(speech.decoder_prompt.tokens)
     if options is None:
@@ -283,7 +252,6 @@ def fitting_options(
 
 
 def works_on_text(model: str) -> InvalidRequest:
-    """The error for a recording that is sent to a text model."""
     return InvalidRequest(
         f"{model} works on text: choose a speech model to transcribe a recording."
     )

@@ -1,24 +1,13 @@
-"""Text files of a model, in UTF-8 or with any encoding mark (byte order mark) at their beginning.
-
-Knows the marks.
-"""
+"""Text files of a model, in UTF-8 or with a mark of their encoding (byte order mark) in front."""
 
 from __future__ import annotations
 
-import codecs
 import contextlib
+import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-# The longer ones first: UTF-16's mark begins one of UTF-32's.
-_ENCODINGS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _SUFFIXES = (".jinja", ".json", ".txt")
 
 
@@ -30,7 +19,7 @@ def read_text(path: Path) -> str:
         ValueError: it has another encoding.
     """
     data = path.read_bytes()
-    return data.decode(_encoding(data) or "utf-8")
+    return data.decode(json.detect_encoding(data))
 
 
 @contextlib.contextmanager
@@ -56,10 +45,6 @@ def without_marks(folder: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def _encoding(start: bytes) -> str | None:
-    return next((name for mark, name in _ENCODINGS.items() if start.startswith(mark)), None)
-
-
 def _has_mark(path: Path) -> bool:
     with path.open("rb") as file:
-        return _encoding(file.read(4)) is not None
+        return json.detect_encoding(file.read(4)) != "utf-8"

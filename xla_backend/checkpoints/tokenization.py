@@ -121,7 +121,6 @@ class Tokenizer:
         """Reads the tokenizer of a model's folder or GGUF file; never runs code from the folder.
 
         Args:
-            folder: of the model.
             rows: of the model's embedding; added tokens beyond them are refused. None if nothing
                 will be encoded.
 
@@ -165,7 +164,6 @@ class Tokenizer:
         return self._chat is not None
 
     def to_json(self) -> str:
-        """The contents of its tokenizer.json."""
         return self._rust.to_str()
 
     @property
@@ -177,10 +175,7 @@ class Tokenizer:
     def tool_format(self) -> ToolFormat:
         """How the model writes tool calls, according to its chat template."""
         render = functools.partial(
-            self._apply,
-            tokenize=False,
-            sanitize_control_tokens=False,
-            continue_final_message=False,
+            self._apply, tokenize=False, sanitize_control_tokens=False, continue_final_message=False
         )
         if self._chat is None:
             return GENERIC
@@ -356,16 +351,15 @@ class Tokenizer:
     def token_text(self, id: int) -> str:
         """A token's text for display: with its leading space, or a special token's name."""
         if id not in self._texts:
-            self._texts[id] = self._read_token(id)
+            piece = self._rust.id_to_token(id)
+            if piece is None:
+                text = f"<{id}>"
+            elif self._spells_bytes:
+                text = self.piece_bytes(id).decode("utf-8", errors="replace")
+            else:
+                text = piece.replace("▁", " ")
+            self._texts[id] = text
         return self._texts[id]
-
-    def _read_token(self, id: int) -> str:
-        piece = self._rust.id_to_token(id)
-        if piece is None:
-            return f"<{id}>"
-        if self._spells_bytes:
-            return self.piece_bytes(id).decode("utf-8", errors="replace")
-        return piece.replace("▁", " ")
 
     @property
     def is_byte_level(self) -> bool:
@@ -415,12 +409,10 @@ class Tokenizer:
         return first is not None and not self.decode([first]).startswith(" ")
 
     def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
-        """The special tokens whose names are among these texts."""
         ids = (self._rust.token_to_id(text) for text in texts)
         return frozenset(id for id in ids if id in self._skipped)
 
     def piece(self, id: int) -> str:
-        """The token's form in the vocabulary."""
         piece = self._rust.id_to_token(id)
         assert piece is not None, "not an id of the vocabulary"
         return piece
@@ -484,7 +476,6 @@ def turn_ends(folder: Path, is_chat: bool) -> list[int]:
     llama.cpp and vLLM end a text at them; otherwise an answer goes on with the next question.
 
     Args:
-        folder: of the model.
         is_chat: whether it has a chat template; its `TURN_ENDS` then count, too. Those of a GGUF
             file always do.
     """
@@ -556,12 +547,7 @@ def _set_usual_template(tokenizer: PreTrainedTokenizerFast, folder: Path) -> Non
 
 
 def _check_variables(variables: Mapping[str, Any], taken: Iterable[str]) -> None:
-    """Raises `InvalidRequest` for variables that a template must not be given.
-
-    Args:
-        variables: their names and values.
-        taken: reserved names.
-    """
+    """Raises `InvalidRequest` for variables that a template must not be given."""
     if found := {"messages", "conversations", "xml_tools", *taken}.intersection(variables):
         raise InvalidRequest(
             f"chat_template_kwargs cannot set {min(found)}: that follows from other fields."
@@ -578,12 +564,7 @@ def _check_variables(variables: Mapping[str, Any], taken: Iterable[str]) -> None
 
 @functools.lru_cache
 def _check_template(template: str) -> None:
-    """Refuses operations that alone could take all memory.
-
-    Raises:
-        TooMuch: there is one.
-        jinja2.TemplateSyntaxError: it is not a template.
-    """
+    """Refuses operations that alone could take all memory."""
     from jinja2 import Environment, nodes
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
@@ -605,9 +586,6 @@ def _template_limits(forget: bool = False) -> Iterator[None]:
 
     Another thread could not end one, so a trace function checks at each line. `forget`: drops
     Transformers' compiled templates afterwards.
-
-    Raises:
-        TooMuch: a template takes too much.
     """
     began, most = time.thread_time(), _bytes() + MOST_TEMPLATE_BYTES
 

@@ -2,8 +2,7 @@
 
 Knows `config.json`, the Hub's three weight formats without pickle (safetensors from PyTorch and
 from Keras, and `tf_model.h5`), which folders have a GGUF or CTranslate2 file instead, and the
-tensors of each architecture. Must not know where a folder came from, nor TensorFlow or modelling
-code: weights are numpy arrays with the same names in all formats.
+tensors of each architecture. Weights are numpy arrays with the same names in all formats.
 """
 
 from __future__ import annotations
@@ -42,22 +41,13 @@ _IMAGE_MODELS = [name for each in ARCHITECTURES.values() for name in each.image_
 """Models of images and text, which read text alone as their text model would. That has a config of
 its own inside theirs, and is all that is loaded of them."""
 _SHARED_SETTINGS = (
-    "tie_word_embeddings",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "quantization_config",
+    "tie_word_embeddings bos_token_id eos_token_id pad_token_id quantization_config".split()
 )
 """What either of both configs may set."""
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """The model's config, with checked sizes and settings.
-
-    Raises:
-        ModelUnavailable: config.json is missing or not JSON, has an unsupported architecture or
-            setting, or impossible sizes.
-    """
+    """The model's config, with checked sizes and settings."""
     values = read_config_values(folder)
     model_type = values.get("model_type")
     described = find(model_type)
@@ -100,10 +90,6 @@ def read_config_values(folder: Path) -> dict[str, Any]:
     """The raw values of config.json, or the equivalent for GGUF and CTranslate2.
 
     Of a model of images and text, those of its text model.
-
-    Raises:
-        ModelUnavailable: the file is missing, unreadable, or not a JSON object; or it is a GGUF
-            file that is damaged or not supported.
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_model.read_config_values(gguf_path)
@@ -124,12 +110,7 @@ def read_config_values(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that `read_weights` reads: one file, or all shards.
-
-    Raises:
-        ModelUnavailable: there are none, a shard is missing, or there are only pickles, which are
-            never opened.
-    """
+    """The files that `read_weights` reads: one file, or all shards."""
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_file.pieces(gguf_path)
     if ctranslate2_model.is_model(folder):
@@ -168,11 +149,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def check_files(folder: Path) -> None:
-    """Does nothing if the files of a model are whole; reads their headers alone.
-
-    Raises:
-        ModelUnavailable: one is missing, cut off, or of another kind; the message names it.
-    """
+    """Does nothing if the files of a model are whole; reads their headers alone."""
     read_config_values(folder)
     for path in weight_files(folder):
         if path.suffix == ".safetensors":
@@ -212,16 +189,11 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     file if its numbers have the right type.
 
     Args:
-        folder: of the model.
         as_stored: matrices of a GGUF file keep their blocks; see `GGUFFile.read_stored`.
 
     Returns:
         Float arrays, at most 32 bits wide, by name: all that the architecture needs and no others,
         in its order.
-
-    Raises:
-        ModelUnavailable: the config or a weight file is missing, damaged, incomplete, or has other
-            shapes than the config; the message names the file and what to do.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -273,9 +245,7 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     return fitted
 
 
-def _joined(
-    tensors: Iterable[tuple[Path, str, Weights]],
-) -> Iterator[tuple[Path, str, Weights]]:
+def _joined(tensors: Iterable[tuple[Path, str, Weights]]) -> Iterator[tuple[Path, str, Weights]]:
     """Joins blocks and scales of MXFP4: a matrix for each expert.
 
     Transformers has both of all experts as a tensor of bytes, which may lie in different files.
@@ -304,9 +274,6 @@ def sample(folder: Path) -> bytes:
 
     The page's process needs it too, so nothing is converted, and little is read. The distance
     between two bytes is odd, so that they are not all the lowest bytes of numbers.
-
-    Raises:
-        ModelUnavailable: there is no weight file, or it cannot be read.
     """
     taken = []
     for path in weight_files(folder):
@@ -412,18 +379,9 @@ def _read_file(path: Path, as_stored: bool) -> Iterable[tuple[str, Weights]]:
     return gguf_model.read_tensors(path, as_stored=as_stored)
 
 
-_STORED_DTYPES: dict[str, np.dtype] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype(ml_dtypes.bfloat16),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "I16": np.dtype("<i2"),
-    "I8": np.dtype("i1"),
-    "U8": np.dtype("u1"),
-    "BOOL": np.dtype("?"),
-}
+_FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": _BFLOAT16}
+_OTHERS = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+_STORED_DTYPES = {name: np.dtype(each) for name, each in (_FLOATS | _OTHERS).items()}
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -527,11 +485,7 @@ def _damaged(path: Path, reason: str) -> ModelUnavailable:
 
 
 def _expected_shapes(config: PretrainedConfig, folder: Path) -> Mapping[str, tuple[int, ...]]:
-    """Name and shape of all tensors of a model with this config.
-
-    Raises:
-        ModelUnavailable: a size is not a positive whole number, or heads do not divide the width.
-    """
+    """Name and shape of all tensors of a model with this config."""
     where, described = folder / "config.json", ARCHITECTURES[config.model_type]
     for name in described.sizes:
         value = getattr(config, name, None)

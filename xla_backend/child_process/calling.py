@@ -33,7 +33,7 @@ def started(
     Args:
         function: its module and name.
         *arguments: can be pickled.
-        tells: whether its first argument is a function that sends a "chunk" of the answer.
+        sends_chunks: whether its first argument is a function that sends a "chunk" of the answer.
         before: another function, without arguments, that is called first: it prepares the imports.
         niceness: added to this process's, for use beside a serving engine.
         variables: added to this process's environment.

@@ -1,8 +1,4 @@
-"""`jit`: compiles any TensorFlow function or Keras model with XLA, and times every call.
-
-Knows how arguments become a signature, and how to time tracing, compiling and running separately.
-Must not know language models: they have their own engine.
-"""
+"""`jit`: compiles any TensorFlow function or Keras model with XLA, and times every call."""
 
 from __future__ import annotations
 
@@ -39,8 +35,6 @@ class CallTiming:
 
 @dataclass(frozen=True)
 class CallResult:
-    """The result of one call."""
-
     output: Any  # what the function returned, a nest of tensors
     cache: CacheOutcome  # HIT or MISS
     signature: Signature  # which compiled function ran
@@ -59,11 +53,6 @@ class CompiledFunction:
     """A function that XLA compiles once per signature; made by `jit`. Thread-safe."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Traced at the first call.
-
-        Raises:
-            TypeError: `function` is not callable.
-        """
         if not callable(function):
             raise TypeError(f"jit takes a function or a Keras model, not {function!r}.")
         self._origin = Origin()  # XLA's threads are not copied either
@@ -201,11 +190,6 @@ def _wait(outputs: Any) -> Any:
 
 
 def _as_leaf(value: Any) -> Any:
-    """Converts a leaf of the arguments to a tensor, or keeps a Python value of the signature.
-
-    Raises:
-        TypeError: it can be neither.
-    """
     if isinstance(value, tf.Tensor | tf.Variable | np.ndarray | np.generic):
         return tf.convert_to_tensor(value)
     if isinstance(value, _STATIC):

@@ -1,7 +1,4 @@
-"""`Compiler`: restores functions from the store, or traces and compiles them and stores the result.
-
-Knows how a definition and XLA's machine code travel between TensorFlow and the store.
-"""
+"""`Compiler`: restores functions from the store, or traces, compiles and stores them."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from xla_backend.compilation import hlo_stub, xla_folder
 from xla_backend.compilation.naming import trace_entry
 from xla_backend.compilation.store import Store
 from xla_backend.compilation.traced_function import Definition, TracedFunction
-from xla_backend.compilation.xla_files import hlo_of
+from xla_backend.compilation.xla_files import file_messages
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +60,6 @@ class Compiler:
         """Makes a function ready to run for one set of argument shapes.
 
         Args:
-            function: a traced function.
             entry: name of its machine code in the store.
             arguments: nests of tensors with those shapes, whose values give it no work to do.
 
@@ -129,7 +125,8 @@ class Compiler:
             xla_folder.collect(name)
             reason = "XLA looks for it under another name"
         except Exception as error:
-            reason = f"XLA refuses it ({_first_line(error)})"
+            first_line, *_ = str(error).split("\n")
+            reason = f"XLA refuses it ({first_line})"
         finally:
             xla_folder.withdraw(file)
         self.store.set_aside(entry, reason)
@@ -166,10 +163,6 @@ class Compiler:
         else:
             _stored_here.add(file)
             # What XLA made the code from is saved for `inspection`.
-            hlo = zlib.compress(hlo_of(own))
+            hlo = zlib.compress(file_messages()[0].FromString(own).hlo_module)
             description = {"hlo_stub": name, "file": file, "compile_s": compile_s}
             self.store.save(entry, description, [definition, whole, hlo])
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]

@@ -39,7 +39,6 @@ class Device:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is a GPU."""
         return self.name != CPU
 
     def __str__(self) -> str:

@@ -1,7 +1,4 @@
-"""`ExampleFunctions`: the functions of the *Functions* tab, called in three ways.
-
-Knows their layers and how to time three ways of calling one.
-"""
+"""`ExampleFunctions`: the functions of the *Functions* tab, called in three ways."""
 
 from __future__ import annotations
 
@@ -136,8 +133,6 @@ class ExampleFunctions:
 
 @dataclass
 class _Example:
-    """One function in its three ways."""
-
     model: tf.keras.Model
     graph: tf.types.experimental.PolymorphicFunction
     xla: CompiledFunction

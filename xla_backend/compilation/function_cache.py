@@ -83,17 +83,22 @@ class FunctionCache(Generic[Function]):
         name = (model, key, batch_size)
         with self._lock:
             if name in self._slots:
-                return self._hit(name)
+                return self._hit(name), CacheOutcome.HIT
             building = self._building.setdefault(name, threading.Lock())
         with building:
             with self._lock:
                 if name in self._slots:
-                    return self._hit(name)
+                    return self._hit(name), CacheOutcome.HIT
             slot = Slot(build())
             with self._lock:
                 self._slots[name] = slot
                 self._building.pop(name, None)
             return slot, slot.built.outcome
+
+    def find(self, model: str, key: AnyKey) -> Slot[Function] | None:
+        """The entry of a cache key for one request, if it is in memory; counts as a hit."""
+        with self._lock:
+            return self._hit((model, key, 1)) if (model, key, 1) in self._slots else None
 
     def peek(self, model: str, key: AnyKey, batch_size: int = 1) -> Function | None:
         """The function of a cache key, if it is in memory; does not count as a hit."""
@@ -102,7 +107,6 @@ class FunctionCache(Generic[Function]):
             return None if slot is None else slot.built.function
 
     def record(self, slot: Slot[Function], run_s: float) -> None:
-        """Adds the run time of a finished call to its entry."""
         with self._lock:
             if slot.first_run_s is None:
                 slot.first_run_s = run_s
@@ -119,11 +123,6 @@ class FunctionCache(Generic[Function]):
                 for of, key, batch_size in self._slots
                 if of == model and batch_size == 1 and isinstance(key, CacheKey)
             }
-
-    def row_counts(self, model: str, key: AnyKey) -> set[int]:
-        """The numbers of rows for which a cache key's functions are in memory."""
-        with self._lock:
-            return {size for of, other, size in self._slots if (of, other) == (model, key)}
 
     def cached_functions(self) -> list[CacheEntry]:
         """All entries, in the order of their first calls."""
@@ -147,7 +146,7 @@ class FunctionCache(Generic[Function]):
             slot.summary = summarize(slot.cached_run_s)
         return slot.summary
 
-    def _hit(self, name: tuple[str, AnyKey, int]) -> tuple[Slot[Function], CacheOutcome]:
+    def _hit(self, name: tuple[str, AnyKey, int]) -> Slot[Function]:
         slot = self._slots[name]
         slot.hits += 1
-        return slot, CacheOutcome.HIT
+        return slot

@@ -1,7 +1,5 @@
 """HLO stubs: tiny functions under which XLA's persistent cache finds another function's code.
 
-Knows how that cache looks code up.
-
 XLA looks code up by its HLO. To get that, TensorFlow lowers the whole graph, which took more than
 half of the time of restoring. An HLO stub has the same arguments and results as the function and
 computes nothing, so lowering it is fast. We put the function's machine code into the stub's cache
@@ -35,8 +33,6 @@ def define(
     """The serialized `FunctionDef` of an HLO stub.
 
     Args:
-        name: the stub's name.
-        arguments: of the function; only shapes and dtypes count.
         captures: the variables that follow the arguments; None for those that do not change.
         results: of the function for these arguments; only shapes and dtypes count.
 
@@ -107,7 +103,6 @@ def with_code_of(function: bytes, hlo_stub: bytes) -> bytes:
 
 
 def _marked(results: Sequence[tf.Tensor]) -> int:
-    """Index of the result that holds the mark."""
     for i, x in enumerate(results):
         if x.dtype != tf.bool and x.shape.num_elements() > 0:
             return i

@@ -1,7 +1,6 @@
 """Names of compiled functions in TensorFlow, in XLA's cache and in the store.
 
-Knows how a model's identity and a cache key become names. Must not know TensorFlow: the page's
-process looks the same names up in the store.
+The page's process, without TensorFlow, looks the same names up in the store.
 """
 
 from __future__ import annotations
@@ -94,7 +93,6 @@ def missing(
 
     Args:
         model_identity: from `identity`.
-        key: which functions.
         in_memory: the model's compiled keys, which may share functions with this one.
         holds: whether the store has an entry of this name.
     """

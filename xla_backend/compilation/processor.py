@@ -1,7 +1,4 @@
-"""The processor of this machine: its instruction sets.
-
-Knows where the system lists them.
-"""
+"""The processor of this machine: its instruction sets."""
 
 from __future__ import annotations
 

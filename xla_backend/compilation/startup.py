@@ -18,7 +18,7 @@ from xla_backend.compilation import device, xla_folder
 
 ENVIRONMENT = {
     # Keras 3, which TensorFlow ships, even if the parent process uses the baseline's Keras 2.
-    "TF_USE_LEGACY_KERAS": "0",
+    "TF_USE_LEGACY_KERAS": "0"
 }
 """Environment variables of the engine's own process."""
 

@@ -89,7 +89,6 @@ class Store:
         """Does not check that the folder can be written; `open_store` does.
 
         Args:
-            folder: of the whole store.
             size_bound: bound on the size of all entries, in bytes.
         """
         self.root = folder
@@ -150,14 +149,12 @@ class Store:
         return True
 
     def weights(self, name: str) -> Path:
-        """Where a model's weights are, if they are saved."""
         return self.folder / f"{name}.weights"
 
     def save_weights(self, name: str, size: int, write: Callable[[IO[bytes]], object]) -> None:
         """Writes a model's weights, unless they are beyond the bound; warns if the disk is full.
 
         Args:
-            name: of the file.
             size: bytes, about.
             write: writes them.
         """
@@ -192,11 +189,7 @@ class Store:
                 _remove(path)
 
     def clear(self, names: Sequence[str] | None = None) -> int:
-        """Removes these entries, or all of this fingerprint and its weights.
-
-        Returns:
-            How many entries it removed.
-        """
+        """Removes these entries, or all of this fingerprint and its weights; returns how many."""
         removed = 0
         for path in self.folder.glob("*.weights") if names is None else ():
             path.unlink(missing_ok=True)

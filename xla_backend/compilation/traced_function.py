@@ -1,7 +1,5 @@
 """`TracedFunction`: a TF function traced once, then compiled by XLA once per set of shapes.
 
-Knows TensorFlow's function definitions and how to run one under a name of our own.
-
 Why names of our own: TensorFlow numbers its functions in the order of tracing
 (`__inference_decode_4239`), and XLA's persistent cache keys its entries by that name. Under a
 stable name an entry is found again whatever was traced before it.
@@ -105,7 +103,6 @@ class TracedFunction:
 
     @property
     def is_traced(self) -> bool:
-        """Whether the function can be called."""
         return self._run is not None
 
     @property

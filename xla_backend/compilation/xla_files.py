@@ -1,7 +1,4 @@
-"""The files of XLA's persistent cache: the fields that are used here.
-
-Knows their format.
-"""
+"""The files of XLA's persistent cache: the fields that are used here."""
 
 from __future__ import annotations
 
@@ -46,8 +43,3 @@ def message_classes(fields: Mapping[str, Mapping[str, tuple[int, int]]]) -> list
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in fields]
-
-
-def hlo_of(file: bytes) -> bytes:
-    """The serialized `HloModuleProto` that XLA compiled for a cache file."""
-    return file_messages()[0].FromString(file).hlo_module

@@ -1,7 +1,5 @@
 """The folder of XLA's persistent cache, private to this process.
 
-Knows TensorFlow's flag for it and the files in it.
-
 It is not the store's folder itself, because TensorFlow raises inside the running call if an entry
 is truncated or the folder cannot be written. Only entries with a verified checksum come here, no
 other process writes here, and changes to the store have no effect.
@@ -75,7 +73,6 @@ def provide(name: str, content: bytes) -> None:
 
 
 def withdraw(name: str) -> None:
-    """Removes a provided file."""
     assert _folder is not None
     (_folder / Path(name).name).unlink(missing_ok=True)
 

@@ -125,46 +125,34 @@ class Backend(AnyBackend):
         return self._models.get(model).info
 
     def submit(
-        self,
-        request: TextRequest | Prepared,
-        may_start: Callable[[], bool] = lambda: True,
-        stream: TextStream | None = None,
+        self, request: TextRequest | Prepared, stream: TextStream | None = None
     ) -> TextStream:
         """Queues a request and returns the stream of its text.
 
         Args:
             request: the request; prepared here if it is not and its model is loaded, else once its
                 model is loaded.
-            may_start: called once, before the request starts; if it returns False, nothing runs and
-                `result` stays None.
-            stream: receives the text; None for a new one.
+            stream: receives the text; None for a new one. It says whether the request may start.
         """
         if isinstance(request, TextRequest) and self._models.find(request.model) is not None:
             request = self.prepare(request)
         stream = Stream() if stream is None else stream
-        text = Text(
-            request, stream, self._models, self._functions, self._pools, self._loop, may_start
+        self._loop.submit(
+            Text(request, stream, self._models, self._functions, self._pools, self._loop)
         )
-        self._loop.submit(text)
         return stream
 
     def submit_speech(
-        self,
-        request: SpeechRequest,
-        may_start: Callable[[], bool] = lambda: True,
-        stream: WindowStream | None = None,
+        self, request: SpeechRequest, stream: WindowStream | None = None
     ) -> WindowStream:
         """As `submit`, for a recording."""
         stream = Stream() if stream is None else stream
-        to_text = SpeechToText(
-            request, stream, self._models, self._functions, self._loop, may_start
-        )
-        self._loop.submit(to_text)
+        self._loop.submit(SpeechToText(request, stream, self._models, self._functions, self._loop))
         return stream
 
-    def reserve(self, may_start: Callable[[], bool], stream: TextStream) -> TextStream:
+    def reserve(self, stream: TextStream) -> TextStream:
         """Keeps the background from working until the stream is stopped; see `SharedBackend`."""
-        self._loop.submit(Reservation(stream, may_start, self._loop.background.rested))
+        self._loop.submit(Reservation(stream, self._loop.background.rested))
         return stream
 
     def prepare(self, request: TextRequest) -> Prepared:

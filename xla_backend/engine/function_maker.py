@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from xla_backend.compilation.function_cache import Built, FunctionCache, Slot
 from xla_backend.engine.loop import Loop
@@ -33,8 +33,6 @@ DRAFTS_PATIENCE = 250
 """Chunks of text (0.08 s each) that went without drafts after which the function for drafts is made
 beside requests: with it, these chunks would have saved what compiling it costs."""
 
-Value = TypeVar("Value")
-
 
 class FunctionMaker:
     """Makes functions and puts them into the cache, each once."""
@@ -50,16 +48,15 @@ class FunctionMaker:
         self,
         engine: LoadedModel,
         key: CacheKey,
-        enter: Callable[[str], None],
-        then: Callable[[tuple[Slot[KeyFunctions], CacheOutcome]], Value],
+        enter: Callable[[str], None] = lambda phase: None,
         rows: int = 1,
-    ) -> Future[Value]:
-        """The functions of a key, compiled or restored if they are not in memory.
+    ) -> Future[tuple[Slot[KeyFunctions], CacheOutcome]]:
+        """The functions of a key, compiled or restored if they are not in memory, and which of the
+        three it was.
 
         Args:
             engine, key, rows: which functions.
             enter: called with the name of each phase.
-            then: maps the cache entry and its outcome to the result.
         """
 
         def build() -> Built[KeyFunctions]:
@@ -74,14 +71,10 @@ class FunctionMaker:
             state: Literal["tracing", "compiling"] = "tracing" if step == "trace" else "compiling"
             self._loop.set_other_status("make", EngineStatus(state, str(key)))
 
-        def get() -> Value:
+        def get() -> tuple[Slot[KeyFunctions], CacheOutcome]:
             with self._loop.background.held():
-                return then(self._cache.get(engine.info.name, key, build, rows))
+                return self._cache.get(engine.info.name, key, build, rows)
 
-        if rows in self._cache.row_counts(engine.info.name, key):
-            future: Future[Value] = Future()
-            future.set_result(get())
-            return future
         return self._executor.submit(get)
 
     def later(
@@ -121,7 +114,7 @@ class FunctionMaker:
                 outcome=built.outcome if is_restored else CacheOutcome.MISS,
             )
 
-        if rows in self._cache.row_counts(engine.info.name, key):
+        if self._cache.peek(engine.info.name, key, rows) is not None:
             return  # a request was faster
         slot, outcome = self._cache.get(engine.info.name, key, build, rows)
         if outcome is CacheOutcome.HIT:

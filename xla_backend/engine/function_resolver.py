@@ -7,16 +7,16 @@ know how functions are made (`function_maker`), nor what is generated with them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xla_backend.checkpoints.speech_input import speech_key
 from xla_backend.compilation import naming
 from xla_backend.compilation.function_cache import FunctionCache, Slot
 from xla_backend.compilation.store import Store
 from xla_backend.engine.function_maker import FunctionMaker
+from xla_backend.engine.request import Awaited, AwaitResult
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import Prepared
@@ -77,29 +77,29 @@ class FunctionResolver:
         """Why no function in memory serves a request now."""
         return explain_miss(prepared, self._cache.keys(engine.info.name))
 
-    def is_ready(self, engine: LoadedModel, choice: Choice) -> bool:
-        """Whether the chosen functions are in memory."""
-        return choice.key in self._cache.keys(engine.info.name)
-
-    def serve(
-        self, engine: LoadedModel, needed: CacheKey, choice: Choice, enter: Callable[[str], None]
-    ) -> Future[Chosen]:
+    def obtain(
+        self,
+        engine: LoadedModel,
+        needed: CacheKey,
+        choice: Choice,
+        makes: Callable[[CacheOutcome], Callable[[str], None]],
+    ) -> Generator[Awaited, Any, Chosen]:
         """The chosen functions, made beside the loop if they are not in memory.
 
-        If larger ones are reused, the exact ones are made in the background. `enter` is called with
-        the name of each phase.
+        If larger ones are reused, the exact ones are made in the background. See `Request.makes`.
         """
-        if choice.outcome is CacheOutcome.REUSED:
-            self._maker.later(engine, needed)
-
-        def chosen(made: tuple[Slot[KeyFunctions], CacheOutcome]) -> Chosen:
-            slot, outcome = made
+        if (slot := self._cache.find(engine.info.name, choice.key)) is not None:
             if choice.outcome is CacheOutcome.REUSED:
+                self._maker.later(engine, needed)
                 return Chosen(slot, choice)
+            return Chosen(slot, dataclasses.replace(choice, outcome=CacheOutcome.HIT))
+        made = self._maker.now(engine, choice.key, makes(choice.outcome))
+        try:
             # The actual outcome, not the expected one: a file in the store may be damaged.
-            return Chosen(slot, dataclasses.replace(choice, outcome=outcome))
-
-        return self._maker.now(engine, choice.key, enter, chosen)
+            slot, outcome = yield AwaitResult(made)
+        finally:
+            made.cancel()  # a stopped request needs them no more
+        return Chosen(slot, dataclasses.replace(choice, outcome=outcome))
 
     def record(
         self,

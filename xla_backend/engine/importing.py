@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 from xla_backend.compilation.startup import prepare_environment
 
@@ -37,20 +34,6 @@ def import_engine() -> None:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def import_engine_in_background() -> None:
-    """As `import_engine`, in a thread that yields to the page, which starts at the same time.
-
-    The process keeps its own priority, which could not be raised again.
-    """
-    with ThreadPoolExecutor(1, "import", _yield_to_others) as thread:
-        thread.submit(import_engine).result()
-
-
-def _yield_to_others() -> None:
-    if sys.platform == "linux":  # elsewhere threads have no priority of their own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 @contextlib.contextmanager

@@ -112,7 +112,7 @@ class LoadedModels:
                     self._loop.set_other_status("load", loading)
                 engine = LoadedModel(files, self._compiler, self._kv_bytes)
                 self._vocabularies[model] = Vocabulary(
-                    engine.info, engine.tokenizer, engine.speech, engine.identity, engine.has_pool
+                    engine.info, engine.tokenizer, engine.speech, engine.identity
                 )
                 self._engines[model] = engine
             finally:

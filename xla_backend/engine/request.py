@@ -67,14 +67,12 @@ class Request(ABC):
 
     watch: Stopwatch
 
-    def __init__(self, stream: Stream[Any, Any], may_start: Callable[[], bool]) -> None:
-        """`may_start` is called once, before it starts; if it returns False, nothing runs."""
+    def __init__(self, stream: Stream[Any, Any]) -> None:
         self.stream = stream
         self.state: RequestState = "queued"
         self.awaited: Awaited = AwaitEngine()
         self.has_engine = False
         self.steps = self._run()
-        self._may_start = may_start
 
     @property
     def is_stopped(self) -> bool:
@@ -91,7 +89,7 @@ class Request(ABC):
         """
         if state == self.state or self.state in ENDS:
             return
-        if self.state == "queued" and (self.stream.is_stopped or not self._may_start()):
+        if self.state == "queued" and not self.stream.may_start():
             raise Stopped
         self.state = state
         self.stream.report(Progress(state, time.perf_counter()))
@@ -123,14 +121,9 @@ class Request(ABC):
 class Reservation(Request):
     """Keeps the engine's work in the background from running, until it is stopped."""
 
-    def __init__(
-        self,
-        stream: Stream[Any, Any],
-        may_start: Callable[[], bool],
-        rested: Callable[[], Future[None]],
-    ) -> None:
+    def __init__(self, stream: Stream[Any, Any], rested: Callable[[], Future[None]]) -> None:
         """`rested` gives a future of the end of the background's present step."""
-        super().__init__(stream, may_start)
+        super().__init__(stream)
         self._rested = rested
 
     def _run(self) -> Generator[Awaited, Any, None]:

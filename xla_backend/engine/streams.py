@@ -93,6 +93,10 @@ class Stream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
 
     # --- called by the engine's thread ----------------------------------------------------------
 
+    def may_start(self) -> bool:
+        """Whether its request may start now; called once."""
+        return not self.is_stopped
+
     def report(self, progress: Progress) -> None:
         """Tells the caller its new state; the first one says that it has started."""
         self.progress = progress

@@ -77,10 +77,9 @@ class Text(Request):
         functions: FunctionResolver,
         pools: Pools,
         loop: Loop,
-        may_start: Callable[[], bool],
     ) -> None:
         """A request is prepared here if its model was not loaded before it arrived."""
-        super().__init__(stream, may_start)
+        super().__init__(stream)
         self._request = request
         self._models = models
         self._functions = functions
@@ -126,10 +125,10 @@ class Text(Request):
         choice = self._functions.choose(model, key, request.may_reuse)
         if key.variants:  # rows that run beside others use no drafts
             plain = dataclasses.replace(key, prompt_lookup_num_tokens=0)
-            yield from self._serve(plain, self._functions.choose(model, plain))
+            yield from self._obtain(plain, self._functions.choose(model, plain))
         if choice.outcome is CacheOutcome.MISS:
             self._miss = self._functions.explain_miss(model, request)
-        self._chosen = yield from self._serve(key, choice)
+        self._chosen = yield from self._obtain(key, choice)
         self._compiling_s = self._loop.compiling.read()
         if request.questions is not None:
             yield from self._decide(QuestionRows(request.request.questions, request.questions))
@@ -138,13 +137,8 @@ class Text(Request):
         else:
             yield from self._run_padded()
 
-    def _serve(self, key: CacheKey, choice: Choice) -> Generator[Awaited, Any, Chosen]:
-        """The chosen functions; waits until they are made."""
-        made = self._functions.serve(self._model, key, choice, self.makes(choice.outcome))
-        try:
-            chosen = yield AwaitResult(made)
-        finally:
-            made.cancel()  # a stopped request needs them no more
+    def _obtain(self, key: CacheKey, choice: Choice) -> Generator[Awaited, Any, Chosen]:
+        chosen = yield from self._functions.obtain(self._model, key, choice, self.makes)
         self.watch.enter("queue")
         return chosen
 
@@ -283,13 +277,14 @@ class Text(Request):
         if token_ids and token_ids[-1] in options.stop_token_ids:
             token_ids = token_ids if options.include_stop_str_in_output else token_ids[:-1]
         if chunk := self._stops.push(self._decoder.push(token_ids)):
+            tokens: tuple[Token, ...] = ()
             if self._prepared.request.with_tokens and not self._stops.found:
                 tokens = self._model.tokens(output(), first=self._sent, grammar=self._grammar)
                 self._sent += len(tokens)
                 is_over = bool(tokens) and self._model.is_end(tokens[-1].id, options)
-                chunk = TextChunk.of(chunk, tokens[:-1] if is_over else tokens)
+                tokens = tokens[:-1] if is_over else tokens
             self._chunks.append(chunk)
-            self.stream.put(chunk)
+            self.stream.put(TextChunk.of(chunk, tokens, self._decoded))
         return not self._stops.found
 
     def _result(

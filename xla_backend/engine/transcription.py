@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from xla_backend.rows.scheduler import CHUNK_S
 
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
+    from xla_backend.model.functions import PaddedFunctions
     from xla_backend.model.generation import Generation
     from xla_backend.model.loaded_model import LoadedModel
 
@@ -65,9 +66,8 @@ class SpeechToText(Request):
         models: LoadedModels,
         functions: FunctionResolver,
         loop: Loop,
-        may_start: Callable[[], bool],
     ) -> None:
-        super().__init__(stream, may_start)
+        super().__init__(stream)
         self._request = request
         self._models = models
         self._functions = functions
@@ -185,8 +185,7 @@ class SpeechToText(Request):
         start = prompt.for_language(self._language) if self._language else prompt.tokens
         watch.enter("queue")
         choice = self._functions.choose(engine, needed)
-        enter = self.makes(choice.outcome)
-        chosen = yield AwaitResult(self._functions.serve(engine, needed, choice, enter))
+        chosen = yield from self._functions.obtain(engine, needed, choice, self.makes)
         watch.enter("queue")
         yield AwaitEngine()
         self.enter("reading")
@@ -196,7 +195,7 @@ class SpeechToText(Request):
 
         def begin(options: GenerationOptions) -> Generation:
             parts = SpeechPrompt(features, prompt.timed(start) if self._is_timed else start)
-            return engine.start(chosen.functions, key, parts, options)
+            return engine.start(cast("PaddedFunctions", chosen.functions), key, parts, options)
 
         generation = begin(options)
         if self._language is None and prompt.languages:

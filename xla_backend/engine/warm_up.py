@@ -17,8 +17,6 @@ from xla_backend.prediction.history import History
 from xla_backend.rows.scheduler import MAX_ROWS, ROW_COUNTS
 
 if TYPE_CHECKING:
-    from xla_backend.compilation.function_cache import Slot
-    from xla_backend.model.functions import KeyFunctions
     from xla_backend.model.loaded_model import LoadedModel
 
 WARM_ROW_COUNTS = (1, MAX_ROWS, *ROW_COUNTS[1:-1])
@@ -43,16 +41,11 @@ class WarmUp:
         rows: int,
     ) -> None:
         """See `Backend.warm`."""
-
-        def warmed(made: tuple[Slot[KeyFunctions], CacheOutcome]) -> CacheOutcome:
-            slot, outcome = made
-            if outcome is not CacheOutcome.HIT:
-                engine.functions.warm_up(slot.built.function, key)
-            return outcome
-
         for key in keys:
             start = time.perf_counter()
-            outcome = self._maker.now(engine, key, lambda phase: None, warmed, rows).result()
+            slot, outcome = self._maker.now(engine, key, rows=rows).result()
+            if outcome is not CacheOutcome.HIT:
+                engine.functions.warm_up(slot.built.function, key)
             if on_progress is not None:
                 on_progress(key, outcome, time.perf_counter() - start)
         self._history.save()

@@ -147,11 +147,7 @@ class Automaton:
 
 
 def build(regex: str, vocabulary: TokenBytes) -> Automaton:
-    """The automaton of a regular expression, which whole texts must match.
-
-    Raises:
-        InvalidRequest: it is too large, no text matches, or the tokens cannot write one.
-    """
+    """The automaton of a regular expression, which whole texts must match."""
     step, is_end = _minimal(*_over_bytes(regex))
     states, none = len(is_end), len(is_end)
     if len(vocabulary.ends) == 0:
@@ -193,9 +189,6 @@ def of_tokens(
     """The automaton of texts of some tokens alone (None: of all), without banned sequences of them.
 
     A state is what a banned sequence may begin with (A. V. Aho and M. J. Corasick, 1975).
-
-    Raises:
-        InvalidRequest: an id is not one of the model's, there are too many, or no text remains.
     """
     named = sorted({id for each in banned for id in each})
     if wrong := [id for id in (*named, *(allowed or ())) if not 0 <= id < vocabulary.size]:
@@ -331,7 +324,6 @@ def _functions(
     Args:
         columns: `[S + 1, B]`, the next states for classes of bytes.
         byte_class: `[256]`.
-        vocabulary: the tokens.
     """
     states, classes = columns.shape
     weights = _weights(states)

@@ -50,11 +50,7 @@ _Node = str | _Reference | _Sequence | _Either | _Repeated
 
 
 def regex(text: str) -> str:
-    """Matches what the rule `root` allows.
-
-    Raises:
-        InvalidRequest: the grammar cannot be read, is recursive, or is too large.
-    """
+    """Matches what the rule `root` allows."""
     try:
         return _Writer(_Reader(text).rules()).rule(ROOT)
     except RecursionError:
@@ -65,9 +61,6 @@ def step_by_step(text: str) -> str:
     """The same rules in the notation of `step_by_step`; they may be recursive.
 
     Its longest match of a part always counts, so each character is a part of its own.
-
-    Raises:
-        InvalidRequest: the grammar cannot be read, or lacks a rule.
     """
     try:
         rules = _Reader(text).rules()
@@ -109,7 +102,6 @@ class _Reader:
         self._parts.reverse()
 
     def rules(self) -> dict[str, _Node]:
-        """Each rule by its name."""
         rules = {}
         while self._parts:
             if (name := self._parts.pop()["rule"]) is None:
@@ -189,7 +181,6 @@ class _Writer:
         self._characters = 0
 
     def rule(self, name: str) -> str:
-        """A rule's expression."""
         if name in self._written:
             return self._written[name]
         if name not in self.rules:

@@ -1,7 +1,4 @@
-"""`GrammarStore`: automata on disk, which survive a restart.
-
-Knows the store's entries and the tables of an automaton. Must not know how automata are made.
-"""
+"""`GrammarStore`: automata on disk, which survive a restart."""
 
 from __future__ import annotations
 
@@ -23,11 +20,9 @@ class GrammarStore:
     """Automata by grammar and vocabulary; a damaged one is made again."""
 
     def __init__(self, store: Store) -> None:
-        """Uses a folder in that of `store`."""
         self._entries = Store(store.root / "grammars", SIZE_BOUND)
 
     def load(self, grammar: Grammar, vocabulary: TokenBytes) -> Automaton | None:
-        """The automaton, if it was saved."""
         if (entry := self._entries.load(_name(grammar, vocabulary))) is None:
             return None
         described, blobs = entry
@@ -38,7 +33,6 @@ class GrammarStore:
         return Automaton(**tables, lengths=vocabulary.lengths)
 
     def save(self, grammar: Grammar, vocabulary: TokenBytes, made: Automaton) -> None:
-        """Saves an automaton."""
         tables = [getattr(made, name) for name in _TABLES]
         described = {"tables": [(table.dtype.str, table.shape) for table in tables]}
         blobs = [zlib.compress(table.tobytes(), 1) for table in tables]

@@ -1,7 +1,4 @@
-"""`Grammars`: the automata of one model, each made once.
-
-Knows which grammar is asked for, and what is in memory or on disk. Must not know how rows use them.
-"""
+"""`Grammars`: the automata of one model, each made once."""
 
 from __future__ import annotations
 
@@ -15,14 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from xla_backend.grammar import (
-    automaton,
-    channels,
-    gbnf,
-    json_text,
-    step_by_step,
-    tool_calls,
-)
+from xla_backend.grammar import automaton, channels, gbnf, json_text, step_by_step, tool_calls
 from xla_backend.grammar.automaton import Automaton, TokenBytes
 from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.pattern import Pattern
@@ -45,11 +35,7 @@ THREADS = 6
 
 
 def regex(grammar: Grammar) -> str:
-    """Matches the texts that a grammar allows.
-
-    Raises:
-        InvalidRequest: there are none, it is no schema, or an automaton cannot hold it.
-    """
+    """Matches the texts that a grammar allows."""
     if grammar.preamble:
         return (
             f"{_PREAMBLES[grammar.preamble]}(?:{regex(dataclasses.replace(grammar, preamble=''))})"
@@ -84,11 +70,7 @@ def preamble(grammar: Grammar, before: Preamble) -> Grammar:
 
 
 def check(grammar: Grammar) -> None:
-    """Checks a grammar as far as that is possible without a model.
-
-    Raises:
-        InvalidRequest: no text has its form, it is no schema, or it cannot be followed.
-    """
+    """Checks a grammar as far as that is possible without a model."""
     if grammar.kind == "json_schema":
         step_by_step.check(_rules(grammar, None))
         return
@@ -112,9 +94,6 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
         tools: those that may or must be called. Of one that is not `strict` the arguments are any
             JSON object where tables cannot hold its schema, or all together would be too large.
         answer: the form of an answer that calls none; None for any text.
-
-    Raises:
-        InvalidRequest: the schema of a tool that is `strict` cannot be followed.
     """
     schemas: dict[str, Any] = {}
     strict = []
@@ -148,11 +127,7 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
 
 
 def _check_apart(form: ToolFormat, tools: Tools, answer: Grammar | None) -> None:
-    """Checks that no answer begins as a call: step by step, only one of both can be followed.
-
-    Raises:
-        InvalidRequest: one may.
-    """
+    """Checks that no answer begins as a call: step by step, only one of both can be followed."""
     is_json = answer is None or answer.kind in ("json_schema", "json_object")
     if not tools.must_call and not (is_json and (form.marker or answer is None)):
         raise InvalidRequest("answers of this form may begin as calls of tools.")
@@ -205,14 +180,10 @@ def _smaller(grammar: Grammar) -> Grammar:
     """A grammar without the schemas of tools that are not strict; itself where it has none."""
     if grammar.kind != "tool_calls":
         return grammar
-    return dataclasses.replace(grammar, text=_without_schemas(grammar.text))
-
-
-def _without_schemas(text: str) -> str:
-    rules_text = json.loads(text)
+    rules_text = json.loads(grammar.text)
     for name in rules_text["tools"].keys() - set(rules_text["strict"]):
         rules_text["tools"][name] = _ANY_OBJECT
-    return json.dumps(rules_text)
+    return dataclasses.replace(grammar, text=json.dumps(rules_text))
 
 
 def _in_tables(grammar: Grammar, vocabulary: TokenBytes) -> Automaton | StepByStep:
@@ -273,7 +244,6 @@ class Grammars:
         return self.in_front.submit(self._make, grammar)
 
     def known(self) -> list[Grammar]:
-        """Those in memory."""
         return list(self._made)
 
     def wait(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -37,7 +37,7 @@ _EXPONENT = "(?:[eE][+-]?[0-9]{1,2})?"
 INTEGER = "-?(?:0|[1-9][0-9]*)"
 NUMBER = rf"{INTEGER}(?:\.[0-9]+)?{_EXPONENT}"
 SCALAR = f"(?:{STRING}|{NUMBER}|true|false|null)"
-SPACE = "[ ]?"
+COLON = "[ ]?:[ ]?"
 DEEPEST = 12
 """Levels of indentation."""
 
@@ -93,7 +93,6 @@ FORMATS = {
 
 
 def literal(text: str) -> str:
-    """Exactly this text."""
     return "".join(f"\\x{{{ord(character):x}}}" for character in text)
 
 
@@ -170,31 +169,16 @@ def _in_string(character: str) -> str:
     return any_of_in_string([(ord(character), ord(character))])
 
 
-def value(of: Any, depth: int = 0) -> str:
-    """The JSON text of exactly one value."""
+def value(of: Any) -> str:
+    """The JSON text of exactly one value that is no array or object."""
     if isinstance(of, str):
         return f'"{"".join(map(_in_string, of))}"'
-    if isinstance(of, list):
-        return wrapped("[", [value(each, depth + 1) for each in of], "]", depth)
-    if isinstance(of, dict):
-        pairs = [pair(value(name), value(each, depth + 1)) for name, each in of.items()]
-        return wrapped("{", pairs, "}", depth)
     return literal(json.dumps(of))
-
-
-def pair(name: str, of: str) -> str:
-    """A member of an object."""
-    return f"{name}{SPACE}:{SPACE}{of}"
 
 
 def comma(depth: int) -> str:
     """Between two members of a value so many levels deep."""
-    return f"{SPACE},{line_break(depth + 1)}"
-
-
-def wrapped(opening: str, parts: Sequence[str], closing: str, depth: int) -> str:
-    """An array or an object with these parts."""
-    return enclosed(opening, comma(depth).join(parts), closing, depth)
+    return f"[ ]?,{line_break(depth + 1)}"
 
 
 def enclosed(opening: str, members: str, closing: str, depth: int) -> str:
@@ -206,17 +190,13 @@ def any_value(levels: int, depth: int) -> str:
     """Any JSON value with at most this nesting depth."""
     if not levels:
         return SCALAR
-    return f"(?:{SCALAR}|{any_object(levels, depth)}|{any_array(levels, depth)})"
+    array = many("[", any_value(levels - 1, depth + 1), "]", depth)
+    return f"(?:{SCALAR}|{any_object(levels, depth)}|{array})"
 
 
 def any_object(levels: int, depth: int) -> str:
     """Any object; its values nest one level less."""
-    return many("{", pair(STRING, any_value(levels - 1, depth + 1)), "}", depth)
-
-
-def any_array(levels: int, depth: int) -> str:
-    """Any array; its values nest one level less."""
-    return many("[", any_value(levels - 1, depth + 1), "]", depth)
+    return many("{", f"{STRING}{COLON}{any_value(levels - 1, depth + 1)}", "}", depth)
 
 
 def many(opening: str, each: str, closing: str, depth: int) -> str:

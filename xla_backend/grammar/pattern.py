@@ -152,20 +152,14 @@ def _has_anchor(kind: Any, value: Any) -> bool:
 
 
 _SAME = {
-    r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$",  # Pydantic's Decimal
+    r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$"  # Pydantic's Decimal
 }
 """Common patterns with look-around, and others that match the same."""
 
 
 class Pattern:
-    """A pattern that was parsed."""
-
     def __init__(self, text: str, *, is_plain: bool = False) -> None:
-        """Parses it; `is_plain` is one whose characters are never written as escapes.
-
-        Raises:
-            InvalidRequest: it is no regular expression, or more than one.
-        """
+        """Parses it; `is_plain` is one whose characters are never written as escapes."""
         self._text = text
         self._one = json_text.any_of if is_plain else json_text.any_of_in_string
         try:

@@ -36,11 +36,7 @@ def matching(regex: str) -> str:
 
 
 def check(rules: str) -> None:
-    """Checks rules without a model.
-
-    Raises:
-        InvalidRequest: they cannot be followed.
-    """
+    """Checks rules without a model."""
     StepByStep.of(rules, _LETTERS)
 
 
@@ -86,11 +82,7 @@ class StepByStep:
     def __init__(
         self, matcher: LLMatcher, vocabulary: TokenBytes, unique: UniqueItems | None = None
     ) -> None:
-        """Begins a text, of which `unique` holds items apart.
-
-        Raises:
-            InvalidRequest: there is none.
-        """
+        """Begins a text, of which `unique` holds items apart."""
         self._matcher = matcher
         self._unique = unique
         self._vocabulary = vocabulary
@@ -102,23 +94,17 @@ class StepByStep:
     def of(
         cls, rules: str, vocabulary: TokenBytes, unique: UniqueItems | None = None
     ) -> StepByStep:
-        """From rules in the library's notation."""
         matcher = LLMatcher(
             _tokenizer(vocabulary), _ANY_TOKENS + rules, limits=_LIMITS, log_level=0
         )
         return cls(matcher, vocabulary, unique)
 
     def for_row(self) -> StepByStep:
-        """One for a further text."""
         unique = self._unique and self._unique.for_row()
         return StepByStep(self._matcher.deep_copy(), self._vocabulary, unique)
 
     def follow(self, token_ids: Sequence[int]) -> None:
-        """Finds what may follow behind further tokens.
-
-        Raises:
-            InvalidRequest: it takes too much memory or time.
-        """
+        """Finds what may follow behind further tokens."""
         for id in token_ids:
             if id in self._vocabulary.ends:
                 return

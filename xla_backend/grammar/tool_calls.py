@@ -1,7 +1,4 @@
-"""Calls of tools in a model's text: which texts there may be.
-
-Knows a `ToolFormat`, JSON schemas and the notation of rules. Must not know automata or protocols.
-"""
+"""Calls of tools in a model's text: which texts there may be."""
 
 from __future__ import annotations
 
@@ -42,11 +39,7 @@ def regex(requested: Mapping[str, Any], answer: str | None) -> str:
     """Matches the texts of a grammar of `grammars.of_tools`, whose JSON `asked` is.
 
     Args:
-        asked: see above.
         answer: matches the other answers, where these have a form.
-
-    Raises:
-        InvalidRequest: an automaton cannot hold a tool's schema.
     """
     form = ToolFormat(*requested["format"])
     opening, middle, closing = _parts(form)
@@ -74,7 +67,6 @@ def rules(requested: Mapping[str, Any], arguments: Mapping[str, str], answer: st
     """The same texts as rules of `step_by_step`, whose longest match of a part always counts.
 
     Args:
-        asked: as of `regex`.
         arguments: what those of each tool are, in the notation of these rules.
         answer: the other answers, likewise; they must not begin as a call.
     """

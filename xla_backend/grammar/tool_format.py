@@ -67,7 +67,6 @@ class ToolFormat(NamedTuple):
         return self.marker == "<|channel|>"
 
     def write(self, call: ToolCall) -> str:
-        """The call as the model writes it."""
         return f"{self.opening}{call.name}{self.middle}{call.arguments}{self.closing}"
 
 
@@ -88,7 +87,6 @@ def learn(
     """The format of a chat template: what it renders of a call, but not of another answer.
 
     Args:
-        template: its text.
         render: what it makes of messages and tools; may raise anything.
 
     Returns:

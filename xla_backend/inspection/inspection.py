@@ -1,7 +1,4 @@
-"""`Inspection`: the two compiled functions of a cache key, as data.
-
-Knows what the numbers mean, and their sums.
-"""
+"""`Inspection`: the two compiled functions of a cache key, as data."""
 
 from __future__ import annotations
 

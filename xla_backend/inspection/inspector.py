@@ -32,11 +32,14 @@ REMEMBERED = 32
 """Inspections cached in memory; each takes a quarter of a megabyte."""
 SHORT_WORK, LONG_WORK = 5, 19
 """Niceness of processes. Reading takes half a second of one core, and a visitor waits for it."""
-TEXTS = tuple(
-    f"{function}.{ending}"
-    for function in ("decode", "prefill")
-    for ending in ("stablehlo.mlir", "hlo.txt", "optimized.hlo.txt", "optimized.dot")
-)
+STAGES = {
+    "stablehlo": "stablehlo.mlir",
+    "hlo": "hlo.txt",
+    "optimized_hlo": "optimized.hlo.txt",
+    "optimized_hlo_dot": "optimized.dot",
+}
+"""TensorFlow's name of each stage that has a text, and the end of the file's name."""
+TEXTS = tuple(f"{name}.{end}" for name in ("decode", "prefill") for end in STAGES.values())
 """Files that `Inspector.texts` writes."""
 
 
@@ -45,16 +48,12 @@ class Inspector:
 
     Methods that take a model raise InvalidRequest or ModelUnavailable if it or the key is wrong,
     and EngineStopped if the process failed.
-
-    Attributes:
-        store: has the functions.
     """
 
     def __init__(self, store: Store, registry: Registry, gives_way: bool = True) -> None:
         """A process starts with each question.
 
         Args:
-            store: has the functions.
             registry: the models that may be loaded, to measure them.
             gives_way: whether its processes have low priority, for use while an engine serves.
         """
@@ -81,11 +80,7 @@ class Inspector:
         return sorted(found)
 
     def inspect(self, model: str, identity: str, key: CacheKey) -> Inspection:
-        """Inspects the functions of a key; takes a second, or none if cached.
-
-        Raises:
-            InvalidRequest: they are not in the store.
-        """
+        """Inspects the functions of a key; takes a second, or none if cached."""
         entry = naming.decode_code_entry(identity, key)
         if not self.store.holds(entry):
             raise InvalidRequest(
@@ -134,11 +129,7 @@ class Inspector:
         return files if all(file.exists() for file in files) else []
 
     def assembly(self, kernel: str) -> str:
-        """The machine code of a kernel of `kernels.catalog`, as text; half a second the first time.
-
-        Raises:
-            InvalidRequest: there is none of this name.
-        """
+        """The machine code of a kernel of `kernels.catalog`; half a second the first time."""
         if kernel not in catalog.NAMES:
             raise InvalidRequest("There is no such kernel: choose one in the table of Inside.")
         if kernel not in self._assembly:

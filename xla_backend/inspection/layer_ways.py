@@ -1,7 +1,4 @@
-"""One layer called in three ways: operation by operation, as a graph, compiled by XLA.
-
-Knows how to count traced operations.
-"""
+"""One layer called in three ways: operation by operation, as a graph, compiled by XLA."""
 
 from __future__ import annotations
 
@@ -89,7 +86,7 @@ class _Step:
         prefilled = model.prefill(*model.example(key.padded_length))
         kv_cache = model.empty_kv_cache(key.num_beams, key.max_new_tokens)
         arguments = (
-            tf.zeros([key.num_beams, 1], tf.int32),
+            tf.zeros([key.num_beams], tf.int32),
             tf.constant(0),
             prefilled.context,
             kv_cache,

@@ -1,7 +1,4 @@
-"""`Measurement`: one measured token and the machine's limits, as data.
-
-Knows what the numbers mean.
-"""
+"""`Measurement`: one measured token and the machine's limits, as data."""
 
 from __future__ import annotations
 
@@ -44,8 +41,6 @@ class MachineLimits:
 
 @dataclass(frozen=True)
 class WayOfALayer:
-    """One layer, called in one way."""
-
     operations: int  # number of TensorFlow operations
     kernels: int  # that run
     bytes: int  # read and written by them
@@ -112,6 +107,5 @@ class Measurement:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Measurement:
-        """The inverse of `to_json`."""
         ways = {name: WayOfALayer(**way) for name, way in values["ways"].items()}
         return cls(**{**values, "limits": MachineLimits(**values["limits"]), "ways": ways})

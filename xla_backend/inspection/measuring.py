@@ -46,11 +46,7 @@ REPEATS = 5
 
 
 def make(store: Path, model: str, registry: Registry, key: CacheKey) -> None:
-    """Compiles a key's functions into the store.
-
-    Raises:
-        InvalidRequest, ModelUnavailable: the model or the key is wrong.
-    """
+    """Compiles a key's functions into the store."""
     with contextlib.closing(Backend(registry, store=store)) as backend:
         backend.load(model)
         backend.warm(model, [key])
@@ -59,12 +55,7 @@ def make(store: Path, model: str, registry: Registry, key: CacheKey) -> None:
 def measure(
     folder: Path, model: str, registry: Registry, identity: str, key: CacheKey
 ) -> Measurement:
-    """Measures; takes some seconds, mostly to load the model.
-
-    Raises:
-        InvalidRequest: the functions are not in the store.
-        ModelUnavailable: the model cannot be loaded.
-    """
+    """Measures; takes some seconds, mostly to load the model."""
     start = time.perf_counter()
     store = Store(folder)
     _, inside = reading.read(store, identity, key)

@@ -1,7 +1,4 @@
-"""`Pass`: what one of XLA's passes changed in a module, read from the dumps that XLA writes.
-
-Knows XLA's flags for them, the names of the files and the text in them.
-"""
+"""`Pass`: what one of XLA's passes changed in a module, read from the dumps that XLA writes."""
 
 from __future__ import annotations
 

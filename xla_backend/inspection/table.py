@@ -1,7 +1,4 @@
-"""`lines`: an inspection as text for a terminal.
-
-Knows columns and units.
-"""
+"""`lines`: an inspection as text for a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ LARGEST = 8
 
 
 def lines(seen: Inspection, measured: Measurement | None, passes: Sequence[Pass] = ()) -> list[str]:
-    """The table, line by line."""
     rows = [f"{seen.model} · {seen.key} · inspected in {seen.took_s:.2f} s"]
     for name, inside in (("Prefill, one call", seen.prefill), ("Decode, one token", seen.decode)):
         rows += ["", name, *_counts(inside), *_parts(inside), *_kernels(inside.kernels)]

@@ -1,6 +1,6 @@
 """`write`: a key's functions as XLA's texts; `passes`: what each pass changes in one layer.
 
-Knows TensorFlow's API for them, which traces and compiles again.
+Both trace and compile again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from xla_backend.checkpoints.models import Registry
 from xla_backend.compilation.compiler import Compiler
+from xla_backend.inspection.inspector import STAGES
 from xla_backend.inspection.layer_ways import shortened
 from xla_backend.inspection.passes import Pass, read
 from xla_backend.interface.buckets import CacheKey
@@ -25,21 +26,9 @@ from xla_backend.model.loaded_model import LoadedModel
 # The origins of operations. Netron reads StableHLO, but not all forms of these.
 _LOCATIONS = re.compile(rb'^#loc.*\n| loc\((?:#loc\d*|fused\[[^\]]*\]|"[^"]*")\)', re.MULTILINE)
 
-STAGES = {
-    "stablehlo": "stablehlo.mlir",
-    "hlo": "hlo.txt",
-    "optimized_hlo": "optimized.hlo.txt",
-    "optimized_hlo_dot": "optimized.dot",
-}
-"""TensorFlow's name of each stage, and the end of the file's name."""
-
 
 def write(folder: Path, model: str, registry: Registry, key: CacheKey) -> None:
-    """Writes the files into a folder: `prefill.hlo.txt` and so on.
-
-    Raises:
-        ModelUnavailable: the model cannot be loaded.
-    """
+    """Writes the files into a folder: `prefill.hlo.txt` and so on."""
     loaded = LoadedModel(registry.locate(model), Compiler(None))
     for name, (function, arguments) in loaded.functions.examples(key).items():
         text_of = _texts_of(function, arguments)
@@ -52,12 +41,7 @@ def write(folder: Path, model: str, registry: Registry, key: CacheKey) -> None:
 
 
 def passes(folder: Path, model: str, registry: Registry, key: CacheKey) -> list[Pass]:
-    """Compiles decode with the first layer alone; XLA dumps into the folder, see `passes.dumping`.
-
-    Raises:
-        InvalidRequest: its family's layers cannot be called alone.
-        ModelUnavailable: the model cannot be loaded.
-    """
+    """Compiles decode with the first layer alone; XLA dumps into the folder: `passes.dumping`."""
     loaded = LoadedModel(registry.locate(model), Compiler(None))
     decoder = loaded.functions.decoder
     layers = getattr(decoder.model, "layers", ())[:1]

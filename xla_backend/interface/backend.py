@@ -17,6 +17,7 @@ from xla_backend.interface.function_comparison import FunctionComparison, Functi
 from xla_backend.interface.options import DEFAULT_OPTIONS, AudioInput, GenerationOptions
 from xla_backend.interface.prompt import Prompt
 from xla_backend.interface.request_queue import RequestQueue
+from xla_backend.interface.request_record import RequestRecords
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
@@ -303,9 +304,11 @@ class SharedBackend(AnyBackend, Protocol):
 
     Attributes:
         queue: the order in which their requests run.
+        requests: the record of all of them.
     """
 
     queue: RequestQueue
+    requests: RequestRecords
 
     @abstractmethod
     def reserve(self, what: str, left_s: Callable[[], float | None]) -> AnyTextStream:

@@ -1,7 +1,8 @@
 """`RequestQueue`: the order in which the requests of all callers reach the engine.
 
-Knows arrivals, how many may wait, how many may run at once, and runs that exclude all others. Must
-not know what a request is, nor how it is carried out.
+Knows arrivals, how many may wait, how many may run at once, runs that exclude all others, and that
+nothing is admitted while no engine is there. Must not know what a request is, nor how it is carried
+out.
 """
 
 from __future__ import annotations
@@ -13,12 +14,28 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from xla_backend.interface.errors import NoRoom
 from xla_backend.interface.results import Progress
 
-VISITOR: ContextVar[str] = ContextVar("visitor", default="")
-"""Who sends the current request, for the limit of each; empty where that limit does not apply."""
+
+class Source(NamedTuple):
+    """Who sends a request.
+
+    Attributes:
+        protocol: "page", "Gradio", "MCP" or the path of the API's address; empty for the library.
+        session: of the page, which only that page knows; empty for programs.
+        address: of a program, for the limit of each; empty where that limit does not apply.
+    """
+
+    protocol: str = ""
+    session: str = ""
+    address: str = ""
+
+
+SOURCE: ContextVar[Source] = ContextVar("source", default=Source())  # noqa: B039 (immutable)
+"""Who sends the current request."""
 RESERVATION: ContextVar[Entry | None] = ContextVar("reservation", default=None)
 """The exclusive run that sends the current request, which may then run beside it."""
 AT_ONCE = 64
@@ -63,10 +80,13 @@ class Entry:
     """A request in a queue, from its arrival to its end.
 
     Attributes:
-        visitor: see `VISITOR`. within: see `RESERVATION`.
+        source: see `SOURCE`. within: see `RESERVATION`.
         excludes: what it is, for those who wait, if no other request may run beside it.
         left_s: gives the expected seconds until its end; None if unknown.
+        arrival: its number in the order of arrival.
     """
+
+    arrival: int
 
     def __init__(
         self,
@@ -75,8 +95,8 @@ class Entry:
         excludes: str = "",
         left_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`admit` is called once, in any thread, when it may run."""
-        self.visitor = VISITOR.get()
+        """`admit` is called in any thread when it may run; again if it was returned since."""
+        self.source = SOURCE.get()
         self.within = RESERVATION.get()
         self.excludes = excludes
         self.left_s = left_s
@@ -86,6 +106,10 @@ class Entry:
     def leave(self) -> bool:
         """Ends or withdraws it; returns whether it still waited. May be called twice."""
         return self._queue.leave(self)
+
+    def put_back(self) -> None:
+        """Lets it wait again, before all that came later: it was admitted, but could not start."""
+        self._queue.put_back(self)
 
     def before(self) -> list[Entry]:
         """The requests before it, in their order."""
@@ -120,6 +144,8 @@ class RequestQueue:
         self._running: dict[Entry, None] = {}
         self._waiting: dict[Entry, None] = {}
         self._is_admitting = False
+        self._is_held = False
+        self._arrivals = itertools.count()
         self.version = 0
 
     @property
@@ -140,16 +166,13 @@ class RequestQueue:
         """
         with self._lock:
             is_within = entry.within in self._running
-            if is_within:
-                self._running[entry] = None
-            elif self._waiting or not self._has_place(entry):
-                own = sum(each.visitor == entry.visitor for each in self._waiting)
-                self._limits.check(len(self._waiting), own if entry.visitor else 0)
-            if not is_within:
-                self._waiting[entry] = None
+            if not is_within and (self._waiting or not self._has_place(entry)):
+                address = entry.source.address
+                own = sum(each.source.address == address for each in self._waiting)
+                self._limits.check(len(self._waiting), own if address else 0)
+            entry.arrival = next(self._arrivals)
+            self._waiting[entry] = None
             self.version += 1
-        if is_within:
-            entry.admit()
         self._admit()
 
     def leave(self, entry: Entry) -> bool:
@@ -163,11 +186,35 @@ class RequestQueue:
         self._admit()
         return has_waited
 
+    def put_back(self, entry: Entry) -> None:
+        """See `Entry.put_back`."""
+        with self._lock:
+            if entry in self._running:
+                del self._running[entry]
+                waiting = sorted([*self._waiting, entry], key=lambda each: each.arrival)
+                self._waiting = dict.fromkeys(waiting)
+                self.version += 1
+        self._admit()
+
+    def hold(self) -> None:
+        """Admits nothing until `release`."""
+        with self._lock:
+            self._is_held = True
+
+    def release(self) -> None:
+        """Ends `hold`."""
+        with self._lock:
+            self._is_held = False
+        self._admit()
+
     def before(self, entry: Entry) -> list[Entry]:
         """See `Entry.before`."""
+        return list(itertools.takewhile(lambda each: each is not entry, self.order()))
+
+    def order(self) -> list[Entry]:
+        """All requests: those at the engine, then those that wait."""
         with self._lock:
-            order = itertools.chain(self._running, self._waiting)
-            return list(itertools.takewhile(lambda each: each is not entry, order))
+            return [*self._running, *self._waiting]
 
     def _admit(self) -> None:
         """Admits requests in their order: one thread does it for all, outside the lock."""
@@ -177,16 +224,26 @@ class RequestQueue:
             self._is_admitting = True
         while True:
             with self._lock:
-                first = next(iter(self._waiting), None)
-                if first is None or not self._has_place(first):
+                entry = self._next()
+                if entry is None:
                     self._is_admitting = False
                     return
-                del self._waiting[first]
-                self._running[first] = None
+                del self._waiting[entry]
+                self._running[entry] = None
                 self.version += 1
-            first.admit()
+            entry.admit()
+
+    def _next(self) -> Entry | None:
+        """The request that is admitted next: the first one, or one of the run that excludes it."""
+        first = next(iter(self._waiting), None)
+        if first is not None and self._has_place(first):
+            return first
+        within = (each for each in self._waiting if each.within in self._running)
+        return None if self._is_held else next(within, None)
 
     def _has_place(self, entry: Entry) -> bool:
+        if self._is_held or entry.within in self._running:
+            return not self._is_held
         if entry.excludes:
             return not self._running
         is_reserved = any(each.excludes for each in self._running)

@@ -78,12 +78,8 @@ class TextRequest:
     with_prompt_logprobs: bool = False
     questions: tuple[Question, ...] = ()
 
-    def mode_with(self, info: ModelInfo, has_rows: bool) -> Mode:
+    def mode_with(self, info: ModelInfo) -> Mode:
         """The mode in which a model serves it.
-
-        Args:
-            info: the model.
-            has_rows: whether this processor can run rows.
 
         Raises:
             InvalidRequest: its fields contradict each other, or the model cannot serve it.
@@ -98,14 +94,12 @@ class TextRequest:
             info.family == "decoder-only"
             and info.context_length is not None
             and options.num_beams == 1
-            and has_rows
         )
         is_padded = self.mode == "padded" or self.exact_key
         if self.mode == "rows" and (self.exact_key or not is_possible):
             raise InvalidRequest(
-                f"mode rows needs a decoder-only model, one beam, no exact_key, and a processor "
-                f"that converts float16, and this request for {info.name} lacks one of them: "
-                "leave mode out."
+                "mode rows needs a decoder-only model, one beam and no exact_key, and this "
+                f"request for {info.name} lacks one of them: leave mode out."
             )
         only_rows = {
             "follow a grammar": options.grammar,
@@ -115,9 +109,8 @@ class TextRequest:
         for what, is_requested in only_rows.items():
             if is_requested and (is_padded or not is_possible):
                 raise InvalidRequest(
-                    f"{info.name} cannot {what} here: that needs a decoder-only model, one beam, "
-                    "no exact_key, and a processor that converts float16. Choose another model, or "
-                    "do not ask for it."
+                    f"{info.name} cannot {what} here: that needs a decoder-only model, one beam "
+                    "and no exact_key. Choose another model, or do not ask for it."
                 )
         return "rows" if is_possible and not is_padded else "padded"
 

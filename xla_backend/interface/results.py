@@ -89,16 +89,19 @@ class TextChunk(str):
     Attributes:
         tokens: since the previous chunk, without the one that ends the text. If a stop string cuts
             the chunk, its tokens are only in the result.
+        generated: how many tokens the text has so far; 0 in an empty chunk.
         progress: of the prompt, in an empty chunk; None in others.
     """
 
     tokens: tuple[Token, ...] = ()
+    generated: int = 0
     progress: PromptProgress | None = None
 
     @classmethod
-    def of(cls, text: str, tokens: tuple[Token, ...]) -> Self:
+    def of(cls, text: str, tokens: tuple[Token, ...], generated: int) -> Self:
         chunk = cls(text)
         chunk.tokens = tokens
+        chunk.generated = generated
         return chunk
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
@@ -80,6 +80,21 @@ class Span(NamedTuple):
     started: float
     duration_s: float
     tokens: int = 0
+
+
+def merged(spans: Iterable[Span], finest_s: float) -> list[Span]:
+    """As few spans as look the same where nothing shorter than `finest_s` can be seen."""
+    found: list[Span] = []
+    for span in spans:
+        if found and (span.name == found[-1].name or span.duration_s < finest_s):
+            last = found[-1]
+            found[-1] = last._replace(
+                duration_s=span.started + span.duration_s - last.started,
+                tokens=last.tokens + span.tokens,
+            )
+        else:
+            found.append(span)
+    return found
 
 
 class Stopwatch:

@@ -1,7 +1,4 @@
-"""`python -m xla_backend.kernels`: lists kernels, shows their machine code, measures them.
-
-Knows the arguments.
-"""
+"""`python -m xla_backend.kernels`: lists kernels, shows their machine code, measures them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The machine code of kernels on this processor, as text, with its instructions counted.
-
-Knows LLVM's assembly.
-"""
+"""The machine code of kernels on this processor, as text, with its instructions counted."""
 
 from __future__ import annotations
 

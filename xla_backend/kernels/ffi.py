@@ -59,11 +59,7 @@ class _Message(ctypes.Structure):
 
 @functools.cache
 def _api() -> int:
-    """The address of the table of functions.
-
-    Raises:
-        RuntimeError: it has another version.
-    """
+    """The address of the table of functions."""
     library = ctypes.CDLL(str(_library()))
     library.XLA_FFI_GetApi.restype = ctypes.c_void_p
     table = library.XLA_FFI_GetApi()

@@ -50,7 +50,6 @@ def fields(tables: Tables | None) -> list[int]:
 
 
 def prepare() -> None:
-    """Starts compiling them; see `registration.prepare`."""
     registration.prepare(MASK, build_mask)
     registration.prepare(ADVANCE, build_advance)
     registration.prepare(DRAFTS, build_drafts)
@@ -71,7 +70,6 @@ class _Rows:
         self._line = call.add(table, line)
 
     def has_grammar(self) -> Value:
-        """Whether the row has one."""
         return self._call.icmp_unsigned("!=", self.classes, long(0))
 
     def next_state(self, token: Value) -> Value:

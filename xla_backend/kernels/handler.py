@@ -1,7 +1,4 @@
-"""The function that XLA calls: how it reads a call's frame.
-
-Knows where operands and results are in it.
-"""
+"""The function that XLA calls: how it reads a call's frame."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Kernels that this process has compiled and given to XLA by name.
-
-Knows when machine code can run here.
-"""
+"""Kernels that this process has compiled and given to XLA by name."""
 
 from __future__ import annotations
 

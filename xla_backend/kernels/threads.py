@@ -85,9 +85,7 @@ class Job:
         Ends the call if one of them had no memory.
 
         Args:
-            handler: of the call.
             unit: called with unit numbers in ascending order.
-            values: by the names of this job.
             units: how many, at least one.
             is_small: whether waking other threads does not pay.
             runs: about how many times a thread takes units, several neighbours at once: memory that

@@ -142,7 +142,6 @@ def select_beams(
         prompted: `[B, V]` bool, see `sampling.adjust`.
         state: before the step; its KV cache already has the keys and values of the step.
         controls: one value a text, `[B]`.
-        rules: of the model.
     """
     batch_size, num_beams = state.running_scores.shape
     count = state.count + 1
@@ -228,8 +227,6 @@ def _with_running(
     """The K best candidates that have not ended become the running beams.
 
     Args:
-        state: before the step.
-        candidates: of the step.
         beam_parents: `[B, K, N]`, with the current token.
     """
     num_beams, vocabulary_size = state.counts.shape[1:]
@@ -263,7 +260,6 @@ def _with_finished(
 
     Args:
         state: with the finished hypotheses before the step, and the count after it.
-        candidates: of the step.
         ends: `[B, C]` bool, which of them end a text.
         beam_parents: `[B, K, N]`, of the beams that the candidates continue.
         divisor: `[B]`, length ** length_penalty.

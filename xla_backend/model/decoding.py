@@ -18,11 +18,7 @@ import tensorflow as tf
 
 from xla_backend.model import output, sampling
 from xla_backend.model.beam_search import BeamRules, BeamSearchState, select_beams
-from xla_backend.model.families.blocks import (
-    MASKED,
-    KeysValues,
-    write_kv_cache,
-)
+from xla_backend.model.families.blocks import MASKED, KeysValues, write_kv_cache
 from xla_backend.model.families.model import Model, Prefilled
 from xla_backend.model.output import Output
 from xla_backend.model.sampling import Controls
@@ -83,13 +79,7 @@ def only_if(run: tf.Tensor, function: Callable[..., Any], *inputs: Any) -> Any:
 
 @dataclass(frozen=True)
 class Decoder:
-    """The decoding loop over one model.
-
-    Attributes:
-        model: see `Model`.
-        rules: how texts end.
-        selection: how a token is selected.
-    """
+    """The decoding loop over one model."""
 
     model: Model
     rules: BeamRules
@@ -100,7 +90,6 @@ class Decoder:
         return only_if(run, self.model.prefill, *inputs)
 
     def initial_state(self, num_beams: int, max_new_tokens: int) -> State:
-        """The state before the first token."""
         vocabulary_size = self.model.vocabulary_size
         num_fields = output.num_fields(vocabulary_size)
         each = [1] if num_beams == 1 else [1, num_beams]
@@ -129,7 +118,6 @@ class Decoder:
         Args:
             steps: scalar int32; zero runs nothing.
             reals, integers, logit_bias, is_end: the options, from `sampling.pack`.
-            prefilled: from `prefill`.
             state: from `initial_state` or an earlier call.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
@@ -144,12 +132,11 @@ class Decoder:
             index = state.count - 1
 
             def run_model() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                token_ids = tf.gather(state.outputs, index, axis=1)[..., 0]
+                token_ids = tf.gather(state.outputs, index, axis=1)[0, :, 0]
                 packed = tf.nest.pack_sequence_as(structure, kv_cache)
                 bias = tf.where(state.visible(), 0.0, MASKED)
-                logits, current = self.model.step(
-                    tf.transpose(token_ids), index, prefilled.context, packed, bias
-                )
+                given = prefilled.context, packed, bias
+                logits, current = self.model.step(token_ids, index, *given)
                 return logits, tf.nest.flatten(current)
 
             def take_prefilled() -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -175,9 +162,7 @@ class Decoder:
             return step + 1, state, kv_cache
 
         _, state, kv_cache = tf.while_loop(
-            goes_on,
-            one_step,
-            (0, state._replace(kv_cache=[]), tf.nest.flatten(structure)),
+            goes_on, one_step, (0, state._replace(kv_cache=[]), tf.nest.flatten(structure))
         )
         return state._replace(kv_cache=tf.nest.pack_sequence_as(structure, kv_cache))
 

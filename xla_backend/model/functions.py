@@ -1,7 +1,4 @@
-"""`FunctionBuilder`: makes the compiled functions of one model for cache keys.
-
-Knows how a key becomes compiled functions, from the store or by tracing and compiling.
-"""
+"""`FunctionBuilder`: makes the compiled functions of one model for cache keys."""
 
 from __future__ import annotations
 
@@ -67,7 +64,6 @@ class PoolFunctions:
 
     @property
     def rows(self) -> int:
-        """How many `decode` takes."""
         return self.state.done.shape[0]
 
 
@@ -94,7 +90,6 @@ class FunctionBuilder:
         Args:
             decoder: see above. pool: of rows over KV memory; None where that is impossible.
             identity: from `naming.identity`.
-            compiler: makes or restores them.
         """
         self.decoder = decoder
         self._pool = pool
@@ -131,7 +126,6 @@ class FunctionBuilder:
 
     @property
     def blocks_of_row(self) -> int:
-        """The most blocks of KV memory that a row of the pool can have."""
         assert self._pool is not None, "a pool needs a model that has one"
         return blocks_of_row(self._pool.context_length)
 
@@ -148,10 +142,7 @@ class FunctionBuilder:
             return time.perf_counter() - start, is_restored
 
     def build(
-        self,
-        key: CacheKey,
-        on_step: Callable[[Literal["trace", "compile"]], None],
-        rows: int = 1,
+        self, key: CacheKey, on_step: Callable[[Literal["trace", "compile"]], None], rows: int = 1
     ) -> Built[KeyFunctions]:
         """Makes the functions of a key ready to run, from the store or by tracing and compiling.
 
@@ -159,7 +150,6 @@ class FunctionBuilder:
         Python's lock.
 
         Args:
-            key: the sizes.
             on_step: called when each step begins.
             rows: of the pool, where the key is its.
         """
@@ -230,7 +220,6 @@ class FunctionBuilder:
         return dataclasses.replace(self._pool, num_drafts=key.prompt_lookup_num_tokens)
 
     def _initial_state(self, key: CacheKey) -> State:
-        """See `Decoder.initial_state`."""
         return self.decoder.initial_state(key.num_beams, key.max_new_tokens)
 
     def _decode_for(self, key: CacheKey, rows: int) -> TracedFunction:
@@ -285,7 +274,6 @@ class FunctionBuilder:
         )
 
     def _for_prompts(self, key: CacheKey) -> TracedFunction:
-        """The functions that read prompts for a key."""
         if not key.is_pooled:
             return self._prefill
         assert self._read is not None, "only a model with a pool gets its keys"

@@ -1,7 +1,4 @@
-"""`Generation`: the text of one request with a padded key, step by step.
-
-Knows its state and its options.
-"""
+"""`Generation`: the text of one request with a padded key, step by step."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ class Generation:
         options: GenerationOptions,
         eos_token_ids: tuple[int, ...],
     ) -> None:
-        """Starts after the prompt has been read."""
         self._decode = functions.decode
         self._state = functions.state
         self.prefilled = prefilled

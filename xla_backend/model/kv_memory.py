@@ -1,7 +1,5 @@
 """`KVMemory`: blocks of memory for keys and values, allocated to rows one by one as they grow, and
 rows' states; `SharedLimit`: the limit of all models' together.
-
-Knows addresses and limits.
 """
 
 from __future__ import annotations
@@ -68,11 +66,8 @@ class KVMemory:
                 raise OutOfBlocks
         if self.shared is not None:
             size = blocks * self.block_bytes
-            self.shared.make_room(self, size, lambda: bool(free) and self._is_resident(free[-1]))
+            self.shared.make_room(self, size, lambda: bool(free) and free[-1] not in self._released)
         self.used += blocks
-
-    def _is_resident(self, address: int) -> bool:
-        return address not in self._released
 
     def _reused(self, free: list[int]) -> int:
         """A free address; 0 if there is none."""
@@ -98,11 +93,9 @@ class KVMemory:
         return copied
 
     def copy_state(self, address: int, to: int) -> None:
-        """Copies a state over another."""
         self.write_state(to, self.state(address))
 
     def give_back(self, address: int) -> None:
-        """Frees a block."""
         self.used -= 1
         self._free_blocks.append(address)
         if self.shared is not None and self.shared.lacks(0):  # as rows of several models ran
@@ -119,7 +112,6 @@ class KVMemory:
         return _bytes(address, self.block_bytes)
 
     def write(self, address: int, content: np.ndarray) -> None:
-        """Writes a block's bytes."""
         self.content(address)[:] = content
 
     def state(self, address: int) -> np.ndarray:
@@ -127,7 +119,6 @@ class KVMemory:
         return _bytes(address, self.state_bytes)
 
     def write_state(self, address: int, content: np.ndarray) -> None:
-        """Writes a state's bytes."""
         self.state(address)[:] = content
 
     def _new(self, size: int) -> int:
@@ -144,12 +135,10 @@ class SharedLimit:
     """A limit of several models' memory together. For one thread."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """Nothing has it yet."""
         self._limit_bytes = limit_bytes
         self._memories: list[KVMemory] = []  # the least recently used first
 
     def add(self, memory: KVMemory) -> None:
-        """Counts a model's memory, too."""
         self._memories.append(memory)
         memory.shared = self
 

@@ -1,7 +1,5 @@
 """`LargePages`: memory for arrays that are read from end to end, again and again.
 
-Knows how to ask Linux for large pages.
-
 Weights are read from end to end for every token. A model of half a gigabyte takes 130,000 pages of
 4 KiB. The processor looks them all up again for every token, and the kernel maps them one by one
 when the model is loaded; both are slow in virtual machines. Most Linux systems use pages of 2 MiB
@@ -28,7 +26,6 @@ class LargePages:
     """Allocates arrays one after the other. A block is freed with the last of its arrays."""
 
     def __init__(self) -> None:
-        """Reserves nothing yet."""
         self._block: mmap.mmap | None = None
         self._used = 0
 

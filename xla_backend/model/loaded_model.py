@@ -1,7 +1,4 @@
-"""`LoadedModel`: one model with its tokenizer, loaded and ready to generate.
-
-Knows what is loaded from a model's files, and how a prompt runs.
-"""
+"""`LoadedModel`: one model with its tokenizer, loaded and ready to generate."""
 
 from __future__ import annotations
 
@@ -69,8 +66,6 @@ class LoadedModel:
         """Loads tokenizer and weights; `functions` makes the functions later.
 
         Args:
-            files: of the model.
-            compiler: makes or restores functions.
             kv_bytes: memory for the keys and values of its pool, at most; more where one row needs
                 more.
 
@@ -164,13 +159,11 @@ class LoadedModel:
 
     @property
     def memory(self) -> KVMemory:
-        """Of its pool's rows."""
         assert self._pool is not None, "only a model with a pool has one"
         return self._pool.memory
 
     @property
     def row_grammars(self) -> GrammarAddresses | GrammarTables:
-        """Holds the grammars of its pool's rows."""
         assert self._pool is not None, "only a model with a pool has some"
         return self._pool.grammars
 
@@ -192,7 +185,6 @@ class LoadedModel:
         return self._decoder.rules.eos_token_ids
 
     def is_end(self, token_id: int, options: GenerationOptions) -> bool:
-        """Whether a token ends a text."""
         return token_id in sampling.ends(options, self.eos_token_ids)
 
     def tokens(
@@ -205,9 +197,7 @@ class LoadedModel:
         """The tokens of a text from one on, each with its own text.
 
         Args:
-            written: the text.
             passes: for each token, its row in the pass that generated it; empty without drafts.
-            first: the token to begin with.
             grammar: what the text followed.
         """
         read = self.tokenizer.token_text
@@ -254,7 +244,6 @@ class LoadedModel:
         return float(1 / np.exp(logits - logits[token]).sum())
 
     def detected_language(self, generation: Generation) -> str:
-        """The code of the most likely language of a recording."""
         assert self.speech is not None, "only speech models detect a language"
         languages = self.speech.decoder_prompt.languages
         logits = generation.prefilled.context.language_logits.numpy()[0]

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from xla_backend.interface.options import MAX_DRAFTS
 from xla_backend.kernels.graph.grammar_operations import GrammarAddresses, are_given
-from xla_backend.kernels.graph.kv_operations import Memory, in_blocks, only_tokens
+from xla_backend.kernels.graph.kv_operations import in_blocks, only_tokens
 from xla_backend.kernels.xla.grammar_tables import GrammarTables
 from xla_backend.model import output, prompt_lookup, sampling
 from xla_backend.model.families.blocks import dynamic_update_slice, row
@@ -74,7 +74,7 @@ class _Given(NamedTuple):
     seen: tf.Tensor
     logits: tf.Tensor
     grammars: tf.Tensor
-    memory: Memory
+    blocks: tf.Tensor
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,6 @@ class PoolDecoder:
     """Reads prompts and generates tokens over KV memory.
 
     Attributes:
-        model: see `PooledModel`.
-        selection: how tokens are selected.
         context_length: the positions that a row can have.
         memory: of the rows. grammars: that they follow.
         num_drafts: T, how many drafts a pass verifies, of one row; 0 for none.
@@ -102,33 +100,24 @@ class PoolDecoder:
         return {**self.memory.variables, **self.grammars.variables}
 
     def read(
-        self,
-        logit_places: tf.Tensor,
-        token_ids: tf.Tensor,
-        places: tf.Tensor,
-        blocks: tf.Tensor,
+        self, logit_places: tf.Tensor, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor
     ) -> tf.Tensor:
-        """Reads a chunk of prompts.
+        """Reads a chunk of prompts: the logits of the tokens after them, `[K, V]`.
 
         Args:
             logit_places: `[K]` int32, the places of the tokens before the logits; then -1.
             token_ids, places: see `PooledModel.run`.
-            blocks: see `decode`.
-
-        Returns:
-            The logits of the tokens after them, `[K, V]`.
         """
-        hidden = self._run(token_ids, places, self.memory.of_rows(blocks))
+        hidden = self._run(token_ids, places, blocks)
         read = tf.gather(hidden, tf.maximum(logit_places, 0))
         return self.model.logits(only_tokens(read, logit_places[:, None]))
 
-    def _run(self, token_ids: tf.Tensor, places: tf.Tensor, memory: Memory) -> tf.Tensor:
+    def _run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """The last hidden states of tokens, `[T, E]`."""
-        of_layers = _in_memory(self.model.layer_memory)
+        memory, of_layers = self.memory.of_rows(places, blocks), _in_memory(self.model.layer_memory)
         return self.model.run(token_ids, places, memory, of_layers)[0]
 
     def initial_state(self, rows: int) -> PoolState:
-        """Empty rows."""
         return PoolState(
             tokens=tf.zeros([rows], tf.int32),
             lengths=tf.zeros([rows], tf.int32),
@@ -137,7 +126,7 @@ class PoolDecoder:
             done=tf.ones([rows], tf.bool),
             counts=tf.zeros([rows, self.model.vocabulary_size], tf.int32),
             grammar=tf.zeros([rows], tf.int32),
-            lookup=Lookup.initial(self.context_length) if self.num_drafts else (),
+            lookup=Lookup.of([], self.context_length) if self.num_drafts else (),
         )
 
     def decode(
@@ -163,10 +152,9 @@ class PoolDecoder:
             grammars: `[R, FIELDS]` int64, the rows' grammars; see `kernels.grammar`.
             blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come, and of
                 their states.
-            state: of the rows.
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
-        given = _Given(controls, seen, logits, grammars, self.memory.of_rows(blocks))
+        given = _Given(controls, seen, logits, grammars, blocks)
         rows, fields = state.tokens.shape[0], output.num_fields(self.selection.vocabulary_size)
         one_pass = self._pass_with_drafts if self.num_drafts else self._pass
 
@@ -181,12 +169,7 @@ class PoolDecoder:
         )
         return tf.while_loop(goes_on, go_on, (0, nothing))[1]
 
-    def _pass(
-        self,
-        step: tf.Tensor,
-        decoded: Decoded,
-        given: _Given,
-    ) -> tuple[tf.Tensor, Decoded]:
+    def _pass(self, step: tf.Tensor, decoded: Decoded, given: _Given) -> tuple[tf.Tensor, Decoded]:
         """One token for each row."""
         state = decoded.state
         runs = ~state.done & ~state.has_logits
@@ -194,7 +177,7 @@ class PoolDecoder:
         def run_model() -> tf.Tensor:
             of_row = tf.where(runs, tf.range(state.tokens.shape[0]), -1)
             places = tf.stack([of_row, state.lengths], axis=1)
-            logits = self.model.logits(self._run(state.tokens, places, given.memory))
+            logits = self.model.logits(self._run(state.tokens, places, given.blocks))
             return tf.where(runs[:, None], logits, given.logits)
 
         logits = tf.cond(tf.reduce_any(runs), run_model, lambda: given.logits)
@@ -231,10 +214,7 @@ class PoolDecoder:
         return after, records
 
     def _pass_with_drafts(
-        self,
-        step: tf.Tensor,
-        decoded: Decoded,
-        given: _Given,
+        self, step: tf.Tensor, decoded: Decoded, given: _Given
     ) -> tuple[tf.Tensor, Decoded]:
         """One pass of the model: adds a token, and one more for each draft that is right.
 
@@ -257,7 +237,7 @@ class PoolDecoder:
         def run(token_ids: tf.Tensor) -> tf.Tensor:
             count = token_ids.shape[0]
             places = tf.stack([tf.zeros([count], tf.int32), length + tf.range(count)], axis=1)
-            return self.model.logits(self._run(token_ids, places, given.memory))
+            return self.model.logits(self._run(token_ids, places, given.blocks))
 
         verified = tf.where(count > 0, count, drafts.verified)
         verified = tf.where(state.has_logits[0], 0, verified)

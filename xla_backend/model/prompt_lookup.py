@@ -42,13 +42,8 @@ class Lookup(NamedTuple):
     hit_rate: tf.Tensor
 
     @classmethod
-    def initial(cls, context_length: int) -> Lookup:
-        """An empty lookup with room for S tokens."""
-        return cls.of([], context_length)
-
-    @classmethod
     def of(cls, token_ids: Sequence[int], context_length: int) -> Lookup:
-        """A lookup that holds a prompt."""
+        """A lookup that holds a prompt, with room for S tokens."""
         text = np.full([context_length], NO_TOKEN, np.int32)
         text[: len(token_ids)] = token_ids
         return cls(tf.constant(text), tf.constant(len(token_ids)), tf.constant(FIRST_HIT_RATE))

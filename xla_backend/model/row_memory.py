@@ -1,7 +1,4 @@
-"""The KV memory of rows as a graph sees it: addresses in memory of our own, or variables.
-
-Knows how each kind is read and written outside of a graph.
-"""
+"""The KV memory of rows as a graph sees it: addresses in memory of our own, or variables."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ class OwnMemory(KVMemory):
         """What compiled functions read and change, by name: nothing."""
         return {}
 
-    def of_rows(self, blocks: tf.Tensor) -> Addresses:
-        """The memory of a call's rows, from the addresses of their blocks."""
-        return Addresses(blocks)
+    def of_rows(self, places: tf.Tensor, blocks: tf.Tensor) -> Addresses:
+        """The memory of a call's tokens, from the addresses of their rows' blocks."""
+        return Addresses(places, blocks)
 
 
 class DeviceMemory(KVMemory):
@@ -38,7 +35,6 @@ class DeviceMemory(KVMemory):
     """
 
     def __init__(self, block_bytes: int, limit_bytes: int, state_bytes: int = 0) -> None:
-        """See `KVMemory`."""
         self.variables: dict[str, tf.Variable] = {}
         super().__init__(block_bytes, limit_bytes // 2 if state_bytes else limit_bytes, state_bytes)
         self._kv = self._made("kv_blocks", self.limit, block_bytes)
@@ -52,34 +48,29 @@ class DeviceMemory(KVMemory):
         self.variables[name] = tf.Variable(empty, trainable=False)
         return self.variables[name]
 
-    def of_rows(self, blocks: tf.Tensor) -> Pages:
-        """The memory of a call's rows, from the numbers of their blocks."""
-        return Pages(blocks, self._kv.handle, () if self._states is None else self._states.handle)
+    def of_rows(self, places: tf.Tensor, blocks: tf.Tensor) -> Pages:
+        """The memory of a call's tokens, from the numbers of their rows' blocks."""
+        states = () if self._states is None else self._states.handle
+        return Pages(places, blocks, self._kv.handle, states)
 
     def copy(self, address: int) -> int:
-        """See `KVMemory`."""
         copied = self.take()
         _copy(self._kv, tf.constant(address), tf.constant(copied))
         return copied
 
     def copy_state(self, address: int, to: int) -> None:
-        """See `KVMemory`."""
         _copy(self._states, tf.constant(address), tf.constant(to))
 
     def content(self, address: int) -> np.ndarray:
-        """See `KVMemory`."""
         return _row(self._kv, tf.constant(address)).numpy().reshape(-1).view(np.uint8)
 
     def write(self, address: int, content: np.ndarray) -> None:
-        """See `KVMemory`."""
         _write(self._kv, tf.constant(address), tf.constant(content.view(np.float32)[None]))
 
     def state(self, address: int) -> np.ndarray:
-        """See `KVMemory`."""
         return _row(self._states, tf.constant(address)).numpy().reshape(-1).view(np.uint8)
 
     def write_state(self, address: int, content: np.ndarray) -> None:
-        """See `KVMemory`."""
         _write(self._states, tf.constant(address), tf.constant(content.view(np.float32)[None]))
 
     def _new(self, size: int) -> int:

@@ -71,7 +71,6 @@ def pack(
     """The options of a batch in four arguments, as `specs` describes them.
 
     Args:
-        options: of each text.
         vocabulary_size: V.
         eos_token_ids: those that end a text by themselves, see `ends`.
     """
@@ -185,7 +184,7 @@ def where_sampling(
 def adjust(
     scores: tf.Tensor, prompted: tf.Tensor, counts: tf.Tensor, step: tf.Tensor, controls: Controls
 ) -> tf.Tensor:
-    """Scores with penalties, bias and minimum length, before temperature and filters.
+    """`[B * K, V]` scores with penalties, bias and minimum length, before temperature and filters.
 
     In this order: Hugging Face's `RepetitionPenaltyLogitsProcessor` (CTRL, arXiv:1909.05858), which
     divides the positive scores of tokens that already occurred and multiplies the negative ones;
@@ -201,9 +200,6 @@ def adjust(
         counts: `[B, V]` or `[B, K, V]` int32, how often each token was generated.
         step: int32, the number of a text's tokens so far: scalar, or `[B]`.
         controls: one value a text, `[B]`.
-
-    Returns:
-        `[B * K, V]`.
     """
 
     def adjusted() -> tf.Tensor:
@@ -332,14 +328,11 @@ def _cut_by_bisection(keys: tf.Tensor, mass: tf.Tensor, controls: Controls) -> t
 
 
 def sample(weights: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
-    """Samples a token for each text in proportion to the weights, by inverting their running sum.
+    """Samples tokens `[B]` int32 in proportion to the weights, by inverting their running sum.
 
     Args:
         weights: `[B, V]`, none negative.
         uniform: `[B]` in (0, 1), the noise.
-
-    Returns:
-        `[B]` int32.
     """
     batch_size, size = weights.shape
     lanes = 2 ** round(math.log2(size) / 2)  # about as many as there are lines

@@ -115,8 +115,6 @@ def save(store: Store, name: str, arrays: Mapping[str, np.ndarray], facts: dict[
     """Writes weights into the store, which says so if it cannot.
 
     Args:
-        store: where.
-        name: see `name_of`.
         arrays: by name, in C order; must not change meanwhile.
         facts: what JSON can hold.
     """

@@ -34,15 +34,12 @@ class Selection:
     first_timestamp: int | None = None
 
     def suppression(self, is_first: tf.Tensor) -> tf.Tensor | float:
-        """What is added to the scores so that suppressed tokens are not selected.
+        """What is added to scores `[B, V]`, or broadcast, so that suppressed tokens do not come.
 
         Hugging Face's `SuppressTokensLogitsProcessor` and `SuppressTokensAtBeginLogitsProcessor`.
 
         Args:
             is_first: whether the next token is a text's first: scalar, or `[B]`.
-
-        Returns:
-            Broadcastable to `[B, V]`.
         """
         if not self.suppressed and not self.suppressed_first:
             return 0.0
@@ -102,7 +99,6 @@ class Selection:
             prompted: `[B, V]` bool, see `sampling.adjust`.
             counts: `[B, V]` int32, how often each token was generated.
             step: int32, the number of a text's tokens so far: scalar, or `[B]`.
-            controls: the options.
             constrain: masks what a grammar forbids, before all options. Records have the model's
                 own scores.
             is_constrained: scalar bool, whether it masks anything; None if it never does.

@@ -6,7 +6,7 @@ Knows the objects and the engine's results. Must not know HTTP, nor how an answe
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -16,7 +16,6 @@ from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.results import (
     GenerationResult,
     GrammarWay,
-    PrefixCause,
     TextChunk,
     Token,
     TopLogprob,
@@ -54,57 +53,15 @@ class Usage(BaseModel):
     completion_tokens_details: AnswerDetails
 
 
-class Key(BaseModel):
-    """The key of a compiled function; the last two only if they differ from the default."""
-
-    padded_length: int
-    num_beams: int
-    max_new_tokens: int
-    is_pooled: bool = Field(default=False, exclude_if=operator.not_)
-    prompt_lookup_num_tokens: int = Field(default=0, exclude_if=operator.not_)
-
-
-class MissReason(BaseModel):
-    """Why a request had to compile: the nearest function there was, and what would have avoided
-    it."""
-
-    reason: str
-    nearest_key: Key | None
-    changes: list[str]
-
-
-class CacheMiss(BaseModel):
-    """Why no more of a prompt was reused, see `PrefixMiss`; unknown fields are left out.
-
-    `place` is the first token that was not reused, `tokens` how many were read again and `ms` what
-    that took; `message` (counted from 0), `role` and `field` say where the prompt parts from an
-    earlier one, `before`, `sent` and `cached` show both texts there to callers with a `cache_salt`.
-    """
-
-    reason: str
-    cause: PrefixCause
-    place: int
-    tokens: int
-    ms: float
-    message: int | None = Field(default=None, exclude_if=_is_none)
-    role: str = Field(default="", exclude_if=operator.not_)
-    field: str = Field(default="", exclude_if=operator.not_)
-    before: str = Field(default="", exclude_if=operator.not_)
-    sent: str = Field(default="", exclude_if=operator.not_)
-    cached: str = Field(default="", exclude_if=operator.not_)
-    at: float | None = Field(default=None, exclude_if=_is_none)
-    by_others: bool = Field(default=False, exclude_if=operator.not_)
-    model: str = Field(default="", exclude_if=operator.not_)
-
-
 class Timings(BaseModel):
     """Times of a run in milliseconds; the first five and the two rates are llama.cpp's.
 
     `prompt_n` counts the prompt tokens that were computed, `cache_n` those that were reused;
     `prompt_ms` is prefill, which includes the first new token; `predicted_ms` is decode. `ttft_ms`
-    counts from the request's arrival. `cache` says where the compiled function came from.
-    `tokens_per_pass` is set with prompt lookup, `grammar` with one, `miss` where it had to compile,
-    `cache_miss` where more of the prompt had been cached.
+    counts from the request's arrival. `cache` says where the compiled function with this `key` came
+    from. `tokens_per_pass` is set with prompt lookup, `grammar` with one, `miss` where it had to
+    compile (the nearest function, and what would have avoided it), `cache_miss` where more of the
+    prompt had been cached: why it was not reused, and where it parts from an earlier one.
     """
 
     prompt_n: int
@@ -113,7 +70,7 @@ class Timings(BaseModel):
     predicted_ms: float
     cache_n: int
     cache: Literal["hit", "miss", "disk", "reused"]
-    key: Key
+    key: dict[str, int]
     batch_size: int
     queue_ms: float
     trace_ms: float
@@ -125,17 +82,8 @@ class Timings(BaseModel):
     predicted_per_second: float | None
     tokens_per_pass: float | None = None
     grammar: GrammarWay = ""
-    miss: MissReason | None = None
-    cache_miss: CacheMiss | None = Field(default=None, exclude_if=_is_none)
-
-
-class ReadProgress(BaseModel):
-    """llama.cpp's progress of reading a prompt: tokens and milliseconds."""
-
-    total: int
-    cache: int
-    processed: int
-    time_ms: float
+    miss: dict[str, Any] | None = None
+    cache_miss: dict[str, Any] | None = Field(default=None, exclude_if=_is_none)
 
 
 class TopTokenLogprob(BaseModel):
@@ -268,7 +216,7 @@ class Event(Answer):
 
     usage: Usage | None = None
     timings: Timings | None = None
-    prompt_progress: ReadProgress | None = None
+    prompt_progress: dict[str, float] | None = None
 
 
 class ChatCompletion(Answer):
@@ -415,7 +363,7 @@ def timings(result: GenerationResult) -> Timings:
         predicted_ms=_ms(timing.decode_s),
         cache_n=result.cached_tokens,
         cache=result.cache.value,
-        key=Key.model_validate(result.key, from_attributes=True),
+        key=result.key.to_dict(),
         batch_size=result.batch_size,
         queue_ms=_ms(timing.queue_s),
         trace_ms=_ms(timing.trace_s),
@@ -427,7 +375,7 @@ def timings(result: GenerationResult) -> Timings:
         predicted_per_second=1 / result.tpot_s if result.tpot_s else None,
         tokens_per_pass=result.tokens_per_pass,
         grammar=result.grammar,
-        miss=MissReason.model_validate(result.miss.to_json()) if result.miss else None,
+        miss=result.miss.to_json() if result.miss else None,
         **cache_miss(result),
     )
 
@@ -437,16 +385,13 @@ def cache_miss(result: GenerationResult) -> dict[str, Any]:
     return {"cache_miss": result.prefix_miss.to_json()} if result.prefix_miss else {}
 
 
-def progress(text: str) -> dict[str, ReadProgress]:
-    """The event's field for the prompt's progress in a chunk, if it has any."""
+def progress(text: str) -> dict[str, dict[str, float]]:
+    """The event's field for the prompt's progress in a chunk, if it has any, as llama.cpp's: tokens
+    and milliseconds."""
     if not isinstance(text, TextChunk) or (read := text.progress) is None:
         return {}
-    total, cached, processed, time_s = read
-    return {
-        "prompt_progress": ReadProgress(
-            total=total, cache=cached, processed=processed, time_ms=_ms(time_s)
-        )
-    }
+    counts = {"total": read.total, "cache": read.cached, "processed": read.processed}
+    return {"prompt_progress": counts | {"time_ms": _ms(read.time_s)}}
 
 
 def finish_reason(result: GenerationResult, has_called: bool = False) -> Finish:
@@ -478,8 +423,9 @@ class Offsets:
     space.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None) -> None:
-        self._decoder = IncrementalDecoder(tokenizer) if tokenizer else None
+    def __init__(self, tokenizer: Tokenizer | None, shown: Iterable[int] = ()) -> None:
+        """`shown` special tokens are part of the text."""
+        self._decoder = IncrementalDecoder(tokenizer, frozenset(shown)) if tokenizer else None
         self._length = 0
 
     def of(self, token: Token) -> int:

@@ -26,7 +26,7 @@ from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.backend import Chunk, EventStream, Result
 from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.request_queue import VISITOR
+from xla_backend.interface.request_queue import SOURCE, Source
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import GenerationResult, ModelInfo, TextChunk
 from xla_backend.openai_api.errors import describe, error_object
@@ -155,7 +155,7 @@ class Completer:
             if isinstance(answer, BaseModel):
                 return Response(answer.model_dump_json(), media_type=JSON)
             return Response(json.dumps(answer), media_type=JSON)
-        VISITOR.set(host.address(request))
+        SOURCE.set(_source(host, request))
         runs = Runs(opens)
         try:
             first = asyncio.ensure_future(anext(chunks := runs.chunks()))
@@ -183,7 +183,7 @@ class Completer:
             request: the HTTP request.
             opens: for each run, the function that sends it to the engine.
         """
-        VISITOR.set(self.host.address(request))
+        SOURCE.set(_source(self.host, request))
         runs = Runs(opens)
         try:
             return await while_there(request, runs.results())
@@ -267,6 +267,10 @@ def salt(host: Host, request: Request, requested: str | None) -> str:
     """
     who = [request.headers.get("authorization", ""), host.address(request), requested or ""]
     return "v1 " + hashlib.sha256("\0".join(who).encode()).hexdigest()
+
+
+def _source(host: Host, request: Request) -> Source:
+    return Source(request.url.path, address=host.address(request))
 
 
 def _without_text(result: GenerationResult) -> GenerationResult:

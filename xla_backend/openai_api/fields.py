@@ -153,20 +153,6 @@ def translated(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
     return values
 
 
-def check_chat_fields(extra: dict[str, Any]) -> None:
-    """Refuses fields of chats that other protocols' answers have no place for; takes them out.
-
-    Raises:
-        NotSupported: there is one.
-    """
-    if extra.get("n") not in (None, 1):
-        raise NotSupported("n", "n is not supported here: a request has one answer.")
-    if extra.pop("prompt_logprobs", None) not in _NONE:
-        raise NotSupported(
-            "prompt_logprobs", "prompt_logprobs is not supported here: ask /v1/chat/completions."
-        )
-
-
 def _whole(value: Any) -> Any:
     """Whole numbers, also in lists, as integers: JavaScript and Lua know no other numbers."""
     if isinstance(value, float) and value.is_integer():

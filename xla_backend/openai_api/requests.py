@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
-from pydantic import Field, PrivateAttr, create_model, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, create_model, model_validator
 
 from xla_backend.answers.reader import AnswerReader
 from xla_backend.grammar import grammars
@@ -504,6 +504,33 @@ class ChatRequest(GenerationRequest):
         return bound(self.max_tokens if newer is None else newer)
 
 
+class OtherChat(Fields):
+    """A chat in another protocol; other fields of chats, such as `temperature`, also apply."""
+
+    model_config = ConfigDict(extra="allow")
+
+    def as_chat(self, own: Mapping[str, Any], before: Iterable[ChatMessage] = ()) -> ChatRequest:
+        """The equivalent chat.
+
+        Args:
+            own: the protocol's own fields by their names in chats; None for what was not sent.
+            before: messages before those of `own`. Errors count messages as they were sent.
+
+        Raises:
+            NotSupported: a field asks for what the protocol's answers have no place for.
+        """
+        extra = dict(self.model_extra or {})
+        if extra.get("n") not in (None, 1):
+            raise NotSupported("n", "n is not supported here: a request has one answer.")
+        if extra.pop("prompt_logprobs", None):
+            name = "prompt_logprobs"
+            raise NotSupported(name, f"{name} is not supported here: ask /v1/chat/completions.")
+        given = {name: value for name, value in own.items() if value is not None}
+        chat = ChatRequest.model_validate(extra | given)
+        chat.messages = [*before, *chat.messages]
+        return chat
+
+
 class CompletionRequest(GenerationRequest):
     """One or several texts that a model continues."""
 
@@ -535,7 +562,7 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def with_prompt_logprobs(self) -> bool:
-        is_echoed = bool(self.echo) and self.logprobs not in (None, False)
+        is_echoed = bool(self.echo) and self.logprobs is not None
         return is_echoed or self.prompt_logprobs is not None
 
     @property

@@ -99,9 +99,9 @@ class Writer(ABC):
     def whole(self, results: Sequence[GenerationResult]) -> Values:
         """The answer without streaming."""
 
-    @abstractmethod
     def begin(self, number: int) -> Iterator[Values]:
         """The events before a choice's first text."""
+        yield from ()
 
     @abstractmethod
     def more(self, number: int, text: str) -> Iterator[Values]:
@@ -135,10 +135,10 @@ class _OpenAiWriter(Writer):
         super().__init__()
         self._times = body.times
         self._tokenizer = facts.tokenizer
-        options = body.stream_options
-        self._counts = options is not None and options.continuous_usage_stats
         self._prompt_tokens = facts.prompt_tokens // self._times
-        wants_usage = body.stream_options is not None and body.stream_options.include_usage
+        options = body.stream_options
+        wants_usage = options is not None and options.include_usage
+        self._counts = options is not None and wants_usage and options.continuous_usage_stats
         # As OpenAI does: null in every event but the last, and only if it was requested.
         self._no_usage: dict[str, Any] = {"usage": None} if wants_usage else {}
         self._common: dict[str, Any] = {
@@ -229,9 +229,6 @@ class ChatWriter(_OpenAiWriter):
             finish_reason=finish_reason(result, reader.has_called),
         )
 
-    def begin(self, number: int) -> Iterator[BaseModel]:
-        yield from ()
-
     def _begin(self, number: int, part: str | CallPart) -> Iterator[BaseModel]:
         """The event before the first part: as OpenAI's, with a text only if one follows."""
         if number not in self._started:
@@ -240,13 +237,15 @@ class ChatWriter(_OpenAiWriter):
             yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
 
     def more(self, number: int, text: str) -> Iterator[BaseModel]:
-        # Tokens of text that is held back come with the next chunk.
-        tokens = self._pending.pop(number, ()) + self.new(number, text)
         if reading := progress(text):
             choice = ChunkChoice(index=number, delta=Delta(), finish_reason=None)
             yield self._event([choice], **reading)
-        for part in self._readers[number].push(text):
-            yield from self._begin(number, part)
+        parts = list(self._readers[number].push(text))
+        if parts:
+            yield from self._begin(number, parts[0])  # before its tokens are counted
+        # Tokens of text that is held back come with the next chunk.
+        tokens = self._pending.pop(number, ()) + self.new(number, text)
+        for part in parts:
             choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
             if tokens:
                 choice.logprobs, tokens = self._logprobs_of(number, tokens), ()
@@ -346,7 +345,8 @@ class CompletionWriter(_OpenAiWriter):
     ) -> CompletionLogprobs | None:
         if self._logprobs is None:
             return None
-        offsets = self._offsets.setdefault(number, Offsets(self._tokenizer))
+        shown = {token.id for token in prompt}
+        offsets = self._offsets.setdefault(number, Offsets(self._tokenizer, shown))
         return completion_logprobs(tokens, self._logprobs, offsets, prompt)
 
 
@@ -372,5 +372,5 @@ def event(values: Values) -> str:
 
 def _text(prompt: Prompt, tokenizer: Tokenizer | None) -> str:
     if isinstance(prompt, TokenIds):
-        return tokenizer.decode(prompt.ids) if tokenizer else ""
+        return tokenizer.decode(prompt.ids, shown=prompt.ids) if tokenizer else ""
     return last_text(prompt)

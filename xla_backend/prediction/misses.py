@@ -35,7 +35,7 @@ def explain(
     """Explains a MISS.
 
     Args:
-        wanted: the request's exact key, which is not in memory.
+        needed: the request's exact key, which is not in memory.
         prompt_tokens: of the prompt, without padding.
         new_tokens: the request's limit.
         in_memory: the model's compiled functions.

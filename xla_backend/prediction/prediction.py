@@ -75,7 +75,7 @@ def choose(
     """Decides for one request.
 
     Args:
-        wanted: the request's exact key.
+        needed: the request's exact key.
         in_memory: the model's compiled functions.
         is_stored: whether the store can restore a key.
         may_reuse: whether a larger function may serve it.
@@ -117,7 +117,7 @@ def predict(
     """Predicts outcome and duration of one request.
 
     Args:
-        wanted: the request's exact key.
+        needed: the request's exact key.
         prompt_tokens: tokens of the prompt, without padding.
         entries: compiled functions of the model in memory.
         past: history of the model's keys.

@@ -32,7 +32,6 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import CacheEntry, CacheOutcome, ModelInfo, Past, Prediction
-from xla_backend.kernels import machine_code
 from xla_backend.prediction.misses import explain_miss
 from xla_backend.prediction.prediction import RowWork, keys_of, predict
 from xla_backend.prediction.prefixes import cached_tokens, root_name
@@ -65,7 +64,6 @@ class Vocabulary:
     tokenizer: Tokenizer
     speech: SpeechInput | None  # None for a text model
     identity: str  # see `naming.identity`
-    has_rows: bool = True  # whether this processor can run rows
 
     @classmethod
     def load(cls, files: ModelFiles) -> Vocabulary:
@@ -86,7 +84,6 @@ class Vocabulary:
                 sample(files.folder),
                 kinds.all_of(files.info.weights, files.info.activations, files.info.kernels),
             ),
-            has_rows=machine_code.suits(),
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -115,7 +112,7 @@ class Vocabulary:
         context = info.context_length
         if context is not None and options.max_new_tokens > context - length:
             options = options.replace(max_new_tokens=context - length)
-        if request.mode_with(info, self.has_rows) == "rows":
+        if request.mode_with(info) == "rows":
             assert context is not None, "rows have one"
             key = pool_key(context, options.prompt_lookup_num_tokens)
         else:

@@ -66,8 +66,8 @@ class BackendProcess(SharedBackend):
     and the loading of a model are not part of any request's `timing`.
 
     If the child dies or hangs, running requests get `EngineStopped`; a new child starts at once and
-    serves those that waited. A child that has grown near the memory limit is replaced between two
-    requests, by one that starts beside it if there is room for both.
+    serves those that waited. A child that has grown large is replaced while nobody needs it; one
+    that has come to the memory limit, as soon as its running requests have ended.
     """
 
     def __init__(
@@ -131,6 +131,7 @@ class BackendProcess(SharedBackend):
             limits,
         )
         self.queue = self._supervisor.queue
+        self.requests = self._supervisor.requests
         self._default_model = default_model
 
     # --- what needs the engine ------------------------------------------------------------------
@@ -186,7 +187,7 @@ class BackendProcess(SharedBackend):
         return self._supervisor.current().wait_ready(timeout_s)
 
     def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
-        self._supervisor.current().send("warm", (model, list(keys)))
+        self._supervisor.prefetch(model, keys)
 
     # --- what does not --------------------------------------------------------------------------
 
@@ -232,7 +233,7 @@ class BackendProcess(SharedBackend):
         return list(self._supervisor.engine.snapshot.prefetching)
 
     def cancel_prefetch(self) -> None:
-        self._supervisor.engine.send("cancel_prefetch", None)
+        self._supervisor.cancel_prefetch()
 
     def read_ahead(self) -> None:
         """Reads the default model's vocabulary, so that the first prediction does not wait for it
@@ -308,4 +309,5 @@ class BackendProcess(SharedBackend):
         Args:
             within_s: seconds in which the child may finish its work; 0 ends it now.
         """
+        self.requests.close()
         self._supervisor.close(within_s)

@@ -18,18 +18,19 @@ from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
 from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.engine.streams import Chunk, Stream
 from xla_backend.interface.backend import AnyStream, Result
-from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.request_queue import Entry, RequestQueue
-from xla_backend.interface.results import EngineStatus, Past, Progress
+from xla_backend.interface.request_record import RequestRecord
+from xla_backend.interface.results import CacheEntry, EngineStatus, Past, Progress
 from xla_backend.process.messages import EngineRequest, Settings, Snapshot
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience, Watchdog, describe_hang
 
-MAX_MOVES = 3
-"""How many children may die while a request waits in them."""
+MAX_RETURNS = 3
+"""How many children may end while a request waits in them."""
+REMIND_S = 10.0
+"""Seconds between two offers to be replaced."""
 
-Warming = tuple[tuple[str, CacheKey], ...]
 LeftS = Callable[[float], float | None]
 """Expected seconds until a request's end, from those since its start; None if unknown."""
 
@@ -46,17 +47,17 @@ class Owner(Protocol):
     def child_is_ready(self, child: Child) -> None:
         """It has started."""
 
-    def child_passed_soft_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that a successor should start."""
+    def child_is_large(self, child: Child) -> None:
+        """It should be replaced when nobody needs it; called again every `REMIND_S`."""
 
-    def child_passed_hard_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that it takes no more requests."""
+    def child_is_full(self, child: Child) -> None:
+        """It starts no more requests, and returns those that it has not started."""
 
-    def child_drained(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
-        """It ended as told, and left requests and keys to its successor."""
+    def child_has_emptied(self, child: Child) -> None:
+        """It was full, and has no more requests."""
 
-    def child_died(self, child: Child, waiting: list[Call]) -> None:
-        """It ended by itself, and left the requests that it had not started."""
+    def child_died(self, child: Child) -> None:
+        """It ended by itself; the requests that it had not started will be put back."""
 
 
 class Call(Stream[Any, Any]):
@@ -65,11 +66,13 @@ class Call(Stream[Any, Any]):
     Attributes:
         request: the message; `number` is set when a child takes it.
         entry: its place in the queue.
+        record: what is known of it.
         child: that has it; None while it waits in the queue.
-        times_moved: how many children have ended while it waited in them.
+        times_returned: how often a child ended before it had started.
     """
 
     entry: Entry
+    record: RequestRecord
 
     def __init__(
         self, request: EngineRequest, left_s: LeftS, on_end: Callable[[FinishedRequest], None]
@@ -81,19 +84,18 @@ class Call(Stream[Any, Any]):
         self._on_end = on_end
         self._started_at: float | None = None
         self.child: Child | None = None
-        self.times_moved = 0
+        self.times_returned = 0
         self._ahead = 0
         self._is_abandoned = False
 
-    def enter(self, queue: RequestQueue, entry: Entry) -> None:
+    def enter(self, queue: RequestQueue) -> None:
         """Enters the queue.
 
         Raises:
             NoRoom: too many wait.
         """
-        self.entry = entry
-        queue.enter(entry)
-        self._ahead = len(entry.before())
+        queue.enter(self.entry)
+        self._ahead = len(self.entry.before())
 
     def wait(self) -> Any:
         """The result of a request that has no chunks; raises its error."""
@@ -123,6 +125,11 @@ class Call(Stream[Any, Any]):
         else:
             self.stop()
 
+    @property
+    def is_reservation(self) -> bool:
+        """Whether it only keeps others from running."""
+        return self.request.kind == "reserve"
+
     def left_s(self) -> float | None:
         """Expected seconds until its end; None if unknown."""
         since = self._started_at
@@ -132,19 +139,30 @@ class Call(Stream[Any, Any]):
 
     def report(self, progress: Progress) -> None:
         self._started_at = self._started_at or progress.since
+        self.record.report(progress)
         super().report(progress)
+
+    def put(self, chunk: Any) -> None:
+        self.record.add(chunk)
+        super().put(chunk)
 
     def take(self, child: Child, number: int) -> EngineRequest:
         """Assigns it to a child; returns the message for that child."""
-        self.times_moved += self.child is not None
-        self.request = dataclasses.replace(
-            self.request, number=number, is_moved=self.times_moved > 0
-        )
+        self.request = dataclasses.replace(self.request, number=number)
         self.child = child
         return self.request
 
+    def put_back(self) -> None:
+        """Lets it wait in the queue again, unless its caller has withdrawn it."""
+        self.child = None
+        self.times_returned += 1
+        if self.is_stopped or self._is_abandoned:
+            self.end("dropped", None)
+        else:
+            self.entry.put_back()
+
     def repeat_wishes(self) -> None:
-        """Repeats a stop or an abandonment that came while it moved."""
+        """Repeats a stop or an abandonment that came while it was sent."""
         if self._is_abandoned:
             self.abandon()
         elif self.is_stopped:
@@ -154,6 +172,7 @@ class Call(Stream[Any, Any]):
         """Ends it with its last reply."""
         wall_s = time.perf_counter() - self.arrived
         self.entry.leave()
+        self.record.end(value)
         if kind == "error":
             self.fail(value)
         else:
@@ -227,9 +246,10 @@ class Child:
         """
         self.status = EngineStatus("starting", since=time.perf_counter())
         self.snapshot = Snapshot()
+        self.last_entries: tuple[CacheEntry, ...] = ()  # at its end
         self.on_status = on_status
         self.was_ready = False
-        self.has_drained = False
+        self.is_full = False
         self._owner = owner
         self._patience = patience
         self._numbers = itertools.count()
@@ -272,15 +292,12 @@ class Child:
         call.repeat_wishes()
         return ""
 
-    def adopt(self, calls: list[Call]) -> None:
-        """Takes over requests that waited in another child, before later ones."""
-        for call in calls:
-            if end := self.submit(call):
-                call.end("error", EngineStopped(end))
-
-    def waiting(self) -> int:
-        """How many requests it has, running ones included."""
-        return len(self._calls)
+    def take_reservations(self) -> list[Call]:
+        """Takes its reservations, for another child."""
+        with self._lock:
+            numbers = [number for number, call in self._calls.items() if call.is_reservation]
+            calls = [self._calls.pop(number, None) for number in numbers]
+        return [call for call in calls if call is not None]  # None: ended at this moment
 
     def send(self, kind: str, value: Any) -> None:
         """Sends a message that gets no reply."""
@@ -360,13 +377,13 @@ class Child:
         elif kind == "failed":
             self._failure = value
         elif kind == "soft_limit":
-            self._notify_owner("child_passed_soft_limit", value)
+            threading.Thread(
+                target=self._offer_replacement, name="engine-replacement", daemon=True
+            ).start()
         elif kind == "hard_limit":
-            self._notify_owner("child_passed_hard_limit", value)
-        elif kind == "drained":
-            self.has_drained = self._closing = True
-            waiting = self._take_leave("The engine was replaced.")
-            self._notify_owner("child_drained", waiting, tuple(value))
+            self.is_full = True
+            self._notify_owner("child_is_full")
+            self._check_emptied()
         elif number is not None and (call := self._calls.get(number)):
             self._take_reply(call, number, kind, value)
 
@@ -376,13 +393,29 @@ class Child:
         elif kind == "chunk":
             call.put(value)
         elif self._calls.pop(number, None) is not None:
-            call.end(kind, value)
+            if kind == "returned":
+                call.put_back()
+            else:
+                call.end(kind, value)
+            self._check_emptied()
 
-    def _notify_owner(self, event: str, *values: Any) -> None:
+    def _check_emptied(self) -> None:
+        if self.is_full and all(call.is_reservation for call in [*self._calls.values()]):
+            self._notify_owner("child_has_emptied")
+
+    def _offer_replacement(self) -> None:
+        """Reminds the owner that it is large, until it is replaced."""
+        while not self._over.wait(REMIND_S):
+            if (owner := self._owner()) is None:
+                return
+            owner.child_is_large(self)
+            del owner  # it ends this child when nobody needs it any more
+
+    def _notify_owner(self, event: str) -> None:
         """Calls the owner in another thread: it may be waiting for this child's end."""
         if (owner := self._owner()) is not None:
             notify = getattr(owner, event)
-            threading.Thread(target=notify, args=(self, *values), daemon=True, name=event).start()
+            threading.Thread(target=notify, args=(self,), daemon=True, name=event).start()
 
     def _allowed_s(self) -> float | None:
         """How long the child may send nothing now; None while no request waits for it."""
@@ -412,20 +445,20 @@ class Child:
         sentence = self._describe_end()
         if not self._closing:
             logger.error("%s", "\n".join([sentence, *self._process.last_lines]))
+        self.last_entries = self.snapshot.entries
         self.snapshot = Snapshot(past=self.snapshot.past)
         self.set_status(EngineStatus("stopped", sentence, time.perf_counter()))
         calls = self._take_leave(sentence)
         self._ready.set()
         self._ended.set()
         owner = None if self._closing else self._owner()
-        waiting = []
+        if owner is not None:
+            owner.child_died(self)
         for call in calls:
-            if call.has_started or owner is None or call.times_moved >= MAX_MOVES:
+            if call.has_started or owner is None or call.times_returned >= MAX_RETURNS:
                 call.end("error", EngineStopped(sentence))
             else:
-                waiting.append(call)
-        if owner is not None:
-            owner.child_died(self, waiting)
+                call.put_back()
 
     def _describe_end(self) -> str:
         if self._closing:

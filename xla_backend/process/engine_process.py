@@ -3,9 +3,8 @@
 Knows the order of work and what to report to the parent. Must not know who asks, nor how text is
 generated: `Backend` does that. `Child` starts it.
 
-The main thread starts requests in the order of arrival; the engine's own thread answers them.
-Another thread receives, so that a stop reaches a request between its chunks, and so that the
-process ends by itself when the parent is gone, for whatever reason.
+The main thread loads the engine; another receives, gives requests to the engine and stops them,
+and ends the process when the parent is gone, for whatever reason. The engine's thread answers.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import logging
 import logging.handlers
 import threading
 import time
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, first_line
 from xla_backend.compilation.startup import retain_freed_memory
-from xla_backend.engine.importing import import_engine_in_background
+from xla_backend.engine.importing import import_engine
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
 from xla_backend.interface.function_comparison import FunctionRequest
@@ -45,18 +43,19 @@ logger = logging.getLogger(
 
 
 class Active(Stream[Any, Any]):
-    """A request that was started; its output goes over the channel.
+    """A request at the engine; its output goes over the channel.
 
     Attributes:
         request: the request.
-        is_handed_over: whether a successor serves it, so that it gets no reply here.
     """
 
     def __init__(self, request: EngineRequest, process: EngineProcess) -> None:
-        super().__init__(process.arrival_time(request))
+        super().__init__(request.arrival_time)
         self.request = request
-        self.is_handed_over = False
         self._process = process
+
+    def may_start(self) -> bool:
+        return not self._process.takes_no_more and super().may_start()
 
     def put(self, chunk: Any) -> None:
         """Sends a chunk, if the request is streamed."""
@@ -70,7 +69,10 @@ class Active(Stream[Any, Any]):
         super().report(progress)
 
     def finish(self, result: Any) -> None:
-        self._process.answer(self, "result" if self.has_started else "dropped", result)
+        kind = "result"
+        if not self.has_started:
+            kind = "returned" if self._process.takes_no_more else "dropped"
+        self._process.answer(self, kind, result)
         super().finish(result)
 
     def fail(self, error: BaseException) -> None:
@@ -86,28 +88,29 @@ class EngineProcess:
         """`listen` and `run` are for two threads."""
         self._channel = channel
         self._settings = settings
-        self._ready_at = 0.0
         self._backend: Backend | None = None
         self._bound = MemoryBound(None, at_start=0)
         self._marks_sent: set[str] = set()  # of "soft_limit" and "hard_limit"
         self._counted_at, self._mapped = 0, 0.0  # bytes held, and share of memory mappings then
         self._is_warm_up_requested = False
         self._is_giving_up_warming = False
-        self._unmade: tuple[Any, ...] = ()  # keys that are left to a successor
         self._mirroring = threading.Lock()
         self._mirrored: Snapshot | None = None
         self._measuring = threading.Lock()
-        self._condition = threading.Condition()
-        # Guarded by the condition:
-        self._waiting: deque[EngineRequest] = deque()
-        self._active: list[Active] = []
-        self._ending = False
-        self._draining = False
+        self._active: dict[int, Active] = {}  # by number
+        self._ready = threading.Event()
+        self._ended = threading.Event()
+        self._has_answered = threading.Condition()
+
+    @property
+    def takes_no_more(self) -> bool:
+        """Whether no further request may start: those are returned to the parent."""
+        return self._ended.is_set() or "hard_limit" in self._marks_sent
 
     @property
     def is_ready(self) -> bool:
         """Whether the engine has started."""
-        return self._ready_at > 0
+        return self._ready.is_set()
 
     # --- the receiving thread -------------------------------------------------------------------
 
@@ -116,18 +119,14 @@ class EngineProcess:
         try:
             while True:
                 kind, value = self._channel.receive()
-                if kind == "request":
-                    with self._condition:
-                        self._waiting.append(value)
-                        self._condition.notify_all()
-                elif kind == "stop":
-                    self._stop(value)
-                elif kind == "drain":
-                    with self._condition:
-                        self._draining = True
-                        self._condition.notify_all()
-                elif kind == "close":
+                if kind == "close":
                     break
+                if kind == "request":
+                    self._ready.wait()  # the parent does not send earlier, but for a race
+                    self._serve(Active(value, self))
+                elif kind == "stop":
+                    if (active := self._active.get(value)) is not None:
+                        active.stop()
                 elif self._backend is None:
                     pass  # nothing to warm yet, and nothing to cancel
                 elif kind == "warm":
@@ -137,30 +136,14 @@ class EngineProcess:
                     self._backend.cancel_prefetch()
         except (EOFError, OSError):
             pass  # the parent is gone
-        with self._condition:
-            self._ending = True
-            self._waiting.clear()
-            for active in self._active:
-                active.is_handed_over = not active.has_started
-                active.stop()
-            self._condition.notify_all()
+        self._ended.set()
+        for active in [*self._active.values()]:
+            active.stop()
 
-    def _stop(self, number: int) -> None:
-        with self._condition:
-            for active in self._active:
-                if active.request.number == number:
-                    active.stop()
-                    return
-            for request in self._waiting:
-                if request.number == number:
-                    self._waiting.remove(request)
-                    self._channel.send(("dropped", number, None))
-                    return
-
-    # --- the engine's thread --------------------------------------------------------------------
+    # --- the main thread ------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Loads the engine, then serves requests until told to end.
+        """Loads the engine, which serves requests until told to end.
 
         Raises:
             Exception: the engine could not be loaded; the parent was told why.
@@ -170,27 +153,21 @@ class EngineProcess:
         except BaseException as error:
             self._channel.send(("failed", None, f"{type(error).__name__}: {error}"))
             raise
-        self._backend = backend
         if self._settings.warm_up is not None and self._settings.preload is not None:
             # Only lists the keys; they are compiled in the background.
             backend.warm_up(self._settings.preload, self._settings.warm_up)
         self._mirror(backend)
         self._bound = MemoryBound(self._settings.memory_limit, memory.resident() or 0)
-        self._ready_at = time.perf_counter()
+        self._backend = backend
+        self._ready.set()
         self._channel.send(("ready", None, None))
-        while (active := self._next_request()) is not None:
-            self._serve(backend, active)
-        self._wait_for_active()
-        if self._draining and not self._ending:
-            if self._is_warm_up_requested:
-                self._unmade = self._unmade or tuple(backend.prefetching())
-            backend.close()  # first: it saves the history that the successor reads
-            self._channel.send(("drained", None, self._unmade))
-            return
-        backend.close()
+        self._ended.wait()
+        with self._has_answered:
+            self._has_answered.wait_for(lambda: not self._active)
+        backend.close()  # saves the history
 
     def _load_engine(self) -> Backend:
-        import_engine_in_background()  # seconds
+        import_engine()  # seconds
         from xla_backend.engine.backend import Backend
 
         backend = Backend(
@@ -258,7 +235,7 @@ class EngineProcess:
             self._report_size("soft_limit", held)
 
     def _report_size(self, mark: str, held: int) -> None:
-        with self._condition:  # Several requests may end at once.
+        with self._measuring:  # Several requests may end at once.
             is_new = mark not in self._marks_sent
             self._marks_sent.add(mark)
         if is_new:
@@ -266,64 +243,30 @@ class EngineProcess:
 
     def _give_up_warming(self, backend: Backend) -> None:
         """Drops background jobs that nobody asked for; all of them above the hard limit."""
-        if self._is_giving_up_warming or not (pending := tuple(backend.prefetching())):
+        is_requested = self._is_warm_up_requested and "hard_limit" not in self._marks_sent
+        if self._is_giving_up_warming or is_requested or not backend.prefetching():
             return
-        if self._is_warm_up_requested:
-            if "hard_limit" not in self._marks_sent:
-                return
-            self._unmade = self._unmade or pending
         self._is_giving_up_warming = True  # cancelling is a change, and changes call this
         try:
             backend.cancel_prefetch()
         finally:
             self._is_giving_up_warming = False
 
-    def _next_request(self) -> Active | None:
-        with self._condition:
-            self._condition.wait_for(
-                lambda: (
-                    self._ending
-                    or self._draining
-                    or (self._waiting and "hard_limit" not in self._marks_sent)
-                )
-            )
-            if self._ending or self._draining:
-                return None
-            self._active.append(Active(self._waiting.popleft(), self))
-            return self._active[-1]
-
-    def _may_start(self, active: Active) -> bool:
-        """Called before a request starts: some that were queued are left to a successor."""
-        with self._condition:
-            is_full = "hard_limit" in self._marks_sent
-            active.is_handed_over = self._ending or self._draining or is_full
-            return not active.is_handed_over
-
-    def _wait_for_active(self) -> None:
-        """Waits for the requests that have started; the others are left to the successor."""
-        with self._condition:
-            for active in self._active:
-                if not active.has_started:
-                    active.is_handed_over = True
-                    active.stop()
-            self._condition.wait_for(lambda: not self._active)
-
-    def _serve(self, backend: Backend, active: Active) -> None:
+    def _serve(self, active: Active) -> None:
         """Gives a request to the engine."""
+        assert self._backend is not None, "it is ready"
+        backend = self._backend
         request, payload = active.request, active.request.payload
-
-        def may_start() -> bool:
-            return self._may_start(active)
-
+        self._active[request.number] = active
         if isinstance(payload, Prepared | TextRequest):
             try:
-                backend.submit(payload, may_start, active)
+                backend.submit(payload, active)
             except Exception as error:
                 active.fail(error)
         elif isinstance(payload, SpeechRequest):
-            backend.submit_speech(payload, may_start, active)
+            backend.submit_speech(payload, active)
         elif request.kind == "reserve":
-            backend.reserve(may_start, active)
+            backend.reserve(active)
         else:
             administers = partial(self._administer, backend, active, payload)
             threading.Thread(target=administers, daemon=True, name=request.kind).start()
@@ -332,7 +275,7 @@ class EngineProcess:
         self, backend: Backend, active: Active, payload: FunctionRequest | str | None
     ) -> None:
         """Handles a request that generates nothing."""
-        if not self._may_start(active):
+        if not active.may_start():
             active.finish(None)
             return
         active.report(Progress("loading", time.perf_counter()))
@@ -349,17 +292,6 @@ class EngineProcess:
         else:
             active.finish(value)
 
-    def arrival_time(self, request: EngineRequest) -> float:
-        """The moment from which a request's time counts.
-
-        The queue time is time spent behind other requests. Like the loading of a model, the
-        engine's start is not part of any request's timing; a successor's start is, for requests
-        that had to wait for it.
-        """
-        return (
-            request.arrival_time if request.is_moved else max(request.arrival_time, self._ready_at)
-        )
-
     # --- called by the thread that answers ------------------------------------------------------
 
     def send(self, active: Active, kind: str, value: Any) -> None:
@@ -371,14 +303,13 @@ class EngineProcess:
         assert self._backend is not None, "it has answered"
         # Before the reply, so that a caller's next prediction is up to date.
         self._mirror(self._backend)
-        if not active.is_handed_over:
-            self._channel.send((kind, active.request.number, value))
-            with self._measuring:
-                self._bound.note_request(memory.resident() or 0, memory.peak() or 0)
+        self._channel.send((kind, active.request.number, value))
+        with self._measuring:
+            self._bound.note_request(memory.resident() or 0, memory.peak() or 0)
         self._check_memory(self._backend)
-        with self._condition:
-            self._active.remove(active)
-            self._condition.notify_all()
+        with self._has_answered:
+            del self._active[active.request.number]
+            self._has_answered.notify()
 
     def answer_error(self, active: Active, error: BaseException) -> None:
         """Sends the error that ended a request."""

@@ -17,8 +17,7 @@ from pathlib import Path
 from xla_backend.compilation.startup import OFF_WORDS
 
 DEFAULT_LIMIT = "60%"
-"""Memory of the engine's process. The rest is for the page, the system's file cache, and the moment
-in which an old and a new engine run at once."""
+"""Memory of the engine's process. The rest is for the page and the system's file cache."""
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{unit}I": 1024**power for power, unit in enumerate("KMGT", start=1)}

@@ -5,7 +5,7 @@ of the kernel's memory mappings. Must not know processes or requests: the caller
 
 XLA frees no compiled function inside a process, so an engine only grows. There are three marks
 between its size at the start and the limit. Above the first, nothing more is compiled in the
-background by itself; above the soft limit, a successor starts while the engine goes on; above the
+background by itself; above the soft limit, it is replaced when nobody needs it; above the
 hard limit, another request could exceed the limit, and the engine takes none.
 """
 
@@ -21,8 +21,8 @@ MIN_RESERVE, MAX_RESERVE_SHARE = 250 * 10**6, 0.5
 over 367 requests of 35 engines: the first one that compiles adds up to 270 MB, mostly while the
 compiler works; a later one up to 180, typically 50 to 75."""
 AHEAD, MAX_AHEAD_SHARE = 400 * 10**6, 0.5
-"""Bytes, and share of the way from the start to the hard limit, by which the soft limit is lower. A
-successor needs 5 to 10 s to start, in which requests that compile may add so much."""
+"""Bytes, and share of the way from the start to the hard limit, by which the soft limit is lower:
+so most engines are replaced in a pause and not at the hard limit."""
 WARM_SHARE = 0.75
 """Of the way from the start to the soft limit."""
 REMEMBERED = 20
@@ -84,7 +84,7 @@ class MemoryBound:
         return held < self._at_start + WARM_SHARE * (self._soft_limit() - self._at_start)
 
     def is_above_soft_limit(self, held: int, mapped: float = 0.0) -> bool:
-        """Whether a successor should start."""
+        """Whether it should be replaced in the next pause."""
         return mapped >= MAPPED_SOFT or (self.limit is not None and held >= self._soft_limit())
 
     def is_above_hard_limit(self, held: int, mapped: float = 0.0) -> bool:

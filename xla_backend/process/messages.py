@@ -11,7 +11,6 @@ To the child: first one `Settings`; then tuples (kind, value):
 | "stop" | number of the request that shall end now |
 | "warm" | (model, keys): compile them in the background |
 | "cancel_prefetch" | None: drop the keys that wait |
-| "drain" | None: end after the running requests; waiting ones go to a successor |
 | "close" | None: end the process |
 
 To the parent: tuples (kind, number of the request or None, value):
@@ -23,14 +22,14 @@ To the parent: tuples (kind, number of the request or None, value):
 | "ready" | None: the engine takes requests; loading the default model was tried |
 | "failed" | why the engine cannot start; the process ends |
 | "log" | a `LogRecord` |
-| "soft_limit" | bytes held: the engine is so large that a successor should start |
-| "hard_limit" | bytes held: the engine is so large that it takes no other request |
-| "drained" | models and keys that were still to be compiled: the process ends |
+| "soft_limit" | bytes held: the engine is so large that another should replace it when it is idle |
+| "hard_limit" | bytes held: the engine is so large that it starts no other request |
 | "progress" | the request's new `Progress`; the first one says that it has started |
 | "chunk" | the next chunk of a stream: text, or a `TranscribedWindow` |
 | "result" | the last reply: what the method returns; a stream's `result` |
 | "error" | the last reply: a `BackendError` |
 | "dropped" | the last reply: it was stopped before it started |
+| "returned" | the last reply: it was not started, and another engine shall serve it |
 """
 
 from __future__ import annotations
@@ -105,20 +104,17 @@ class EngineRequest:
     Attributes:
         number: the parent's number for it, which every reply carries.
         kind: the method.
-        asked: the request, a text's prepared unless its model is not loaded; to load a model, its
+        payload: the request, a text's prepared unless its model is not loaded; to load a model, its
             name; to reserve the engine, what for.
-        arrival_time: `time.perf_counter()` in the parent at the caller's call. That clock is the
+        arrival_time: when its time began to count, by `time.perf_counter()`: that clock is the
             system's monotonic one, which all processes of a machine share.
         request_id: the server's id of the HTTP request; empty for others.
-        is_moved: whether it waited in another child that ended before starting it. The successor's
-            start is then part of the wait.
     """
 
     number: int
     kind: RequestKind
     payload: Prepared | TextRequest | SpeechRequest | FunctionRequest | str | None
     arrival_time: float = 0.0
-    is_moved: bool = False
     request_id: str = ""
 
     @property

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from xla_backend.interface import trace
 from xla_backend.interface.results import GenerationResult, PrefixMiss
 from xla_backend.interface.timing import Span
+from xla_backend.process import trace
 from xla_backend.process.messages import EngineRequest
 
 logger = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class FinishedRequest:
                 "finish": result.finish,
                 "timing": {name: round(s, 6) for name, s in result.timing.to_dict().items()},
                 "load_s": round(result.load_s, 6),
+                "miss": result.miss.to_json() if result.miss else None,
                 "cache_miss": _without_text(result.prefix_miss),
             }
         elif self.kind == "error":
@@ -137,7 +138,9 @@ class TraceLog:
         page = [Span("engine", sent, finished.wall_s)]
         with self._lock:
             self._row += 1
-            self._write(trace.request_events(trace.TracedRequest(finished.value, page), self._row))
+            self._write(
+                trace.request_events(trace.TracedRequest.of(finished.value, page), self._row)
+            )
 
     def _write(self, events: Iterable[dict[str, Any]]) -> None:
         self._file.writelines(f"{json.dumps(event)},\n" for event in events)

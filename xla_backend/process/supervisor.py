@@ -1,7 +1,7 @@
 """`Supervisor`: keeps one engine process running, and replaces it.
 
-Knows when a child starts, when its successor takes its place, and what happens to waiting requests.
-Must not know what is asked of the engine, nor import TensorFlow.
+Knows when a child starts, when another takes its place, and that requests wait meanwhile. Must not
+know what is asked of the engine, nor import TensorFlow.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from xla_backend.child_process.parent_side import CLOSE_S
-from xla_backend.interface.errors import BackendError, EngineStopped, Origin
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.errors import BackendError, EngineStopped, NoRoom, Origin
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.request_queue import Entry, QueueLimits, RequestQueue
+from xla_backend.interface.request_record import RequestRecords
 from xla_backend.interface.requests import REQUEST_ID
 from xla_backend.interface.results import EngineStatus, KVMemoryUse
 from xla_backend.process import memory
-from xla_backend.process.child import Call, Child, LeftS, Warming, unknown
+from xla_backend.process.child import Call, Child, LeftS, unknown
 from xla_backend.process.messages import EngineRequest, Settings
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience
@@ -32,9 +34,6 @@ TO_FREE_MEMORY = "to free memory"
 STOPPED = "after it stopped"
 NOTE_S = 60.0
 """Seconds for which the status says why the engine was replaced."""
-ROOM_FOR_TWO = 1.2
-"""A successor starts beside the engine if this many times the engine's size at its start is free;
-otherwise the engine ends first."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +67,7 @@ class Supervisor:
     Attributes:
         engine: the child that takes requests, or the last one that did.
         queue: the order of the requests.
+        requests: the record of all of them.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class Supervisor:
         """
         self._origin = Origin()
         self.queue = RequestQueue(limits)
+        self.requests = RequestRecords()
         self._settings = settings
         self._on_status = on_status
         self._on_request = on_request
@@ -92,11 +93,17 @@ class Supervisor:
         self._began = time.monotonic()
         self._restarts: Counter[str] = Counter()
         self._note, self._note_from = "", 0.0
-        self._size_at_start = 0
+        self._counts_from = 0.0  # when the first engine was ready
+        self._queue_seen = -1  # its version at the last reminder of a large child
+        # Held while a child is replaced; its threads and those that send to it never take it.
         self._lock = threading.Lock()
-        # Guarded by the lock:
+        self._changing = threading.Lock()  # for a moment, while `engine` and `_closed` change
         self._closed = False
-        self._successor: Child | None = None
+        self._start_failure = ""  # why no other child could be started
+        # Guarded by the first lock:
+        self._requested_keys: dict[tuple[str, CacheKey], None] = {}
+        self._reservations: list[Call] = []  # of a child that was replaced
+        self.queue.hold()
         self.engine = self._start(settings.warm_up)
 
     @property
@@ -111,7 +118,7 @@ class Supervisor:
         return EngineHealth(
             pid=engine.pid,
             up_s=time.monotonic() - self._began,
-            requests=engine.waiting(),
+            requests=self.queue.running + self.queue.waiting,
             resident=memory.resident(engine.pid),
             memory_limit=self._settings.memory_limit,
             restarts=dict(self._restarts),
@@ -129,7 +136,9 @@ class Supervisor:
             if self._closed:
                 raise EngineStopped(CLOSED)
             if self.engine.is_over():
-                self._renew()
+                self._renew("stopped" if self.engine.was_ready else "")
+            if self._start_failure:
+                raise EngineStopped(self._start_failure)
             return self.engine
 
     def submit(self, request: EngineRequest, left_s: LeftS = unknown) -> Call:
@@ -153,16 +162,47 @@ class Supervisor:
             excludes = "Comparing"
         elif request.kind == "reserve":
             excludes = str(request.payload)
-        call.enter(self.queue, Entry(self.queue, lambda: self._send(call), excludes, call.left_s))
+        call.entry = Entry(self.queue, lambda: self._send(call), excludes, call.left_s)
+        call.record = self.requests.open(
+            call.entry, excludes or request.kind, request.model, request.payload, call.stop
+        )
+        try:
+            call.enter(self.queue)
+        except NoRoom as error:
+            call.record.end(error)
+            raise
         return call
 
     def _send(self, call: Call) -> None:
-        """Sends a request to the running child."""
-        try:
-            while self.current().submit(call):
-                pass
-        except BackendError as error:
-            call.end("error", error)
+        """Sends a request to the child; it waits again if the child has just ended."""
+        counted_from = max(call.arrived, self._counts_from)
+        call.request = dataclasses.replace(call.request, arrival_time=counted_from)
+        engine = self.engine
+        refusal = CLOSED if self._closed else engine.submit(call)
+        if not refusal:
+            return
+        with self._changing:
+            waits = engine.was_ready and not self._closed and not self._start_failure
+            if waits and engine is self.engine:
+                self.queue.hold()
+        if waits:
+            call.put_back()
+        else:
+            call.end("error", EngineStopped(refusal))
+
+    def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
+        """Lets this child, or the next one, compile keys in the background."""
+        engine = self.current()
+        keys = list(keys)
+        with self._lock:
+            self._requested_keys.update(dict.fromkeys((model, key) for key in keys))
+        engine.send("warm", (model, keys))
+
+    def cancel_prefetch(self) -> None:
+        """Drops the keys that are not being compiled yet."""
+        with self._lock:
+            self._requested_keys.clear()
+        self.engine.send("cancel_prefetch", None)
 
     def refused(self, request: EngineRequest, error: BackendError) -> None:
         """Records a request that was refused before it was sent."""
@@ -178,67 +218,73 @@ class Supervisor:
         with self._lock:
             if self._closed:
                 raise EngineStopped(CLOSED)
-            past = self.engine.snapshot.past
-            self._close_children()
+            self.queue.hold()
+            self.engine.close()
             meanwhile()
-            self.engine = self._start(None, self.engine)
-            self.engine.inherit(past)
+            self._renew("", is_warming=False)
+            if self._start_failure:
+                raise EngineStopped(self._start_failure)
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """See `BackendProcess.close`."""
         with self._lock:
-            self._closed = True
-            self._close_children(within_s)
+            self.queue.hold()
+            with self._changing:
+                self._closed = True
+            self.engine.close(within_s)
+        self.queue.release()  # what waits learns that this was closed
 
     def __del__(self) -> None:
-        for name in ("engine", "_successor"):
-            if (child := getattr(self, name, None)) is not None:
-                child.end_soon()
+        if (engine := getattr(self, "engine", None)) is not None:
+            engine.end_soon()
 
     # --- called in threads of the children ------------------------------------------------------
 
     def child_is_ready(self, child: Child) -> None:
         """It has started."""
-        self._size_at_start = memory.resident(child.pid) or 0
         with self._lock:
-            if child is self._successor:
-                self.engine.send("drain", None)
-
-    def child_passed_soft_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that a successor should start."""
-        with self._lock:
-            if child is self.engine and self._successor is None and self._has_room_for_two():
-                self._prepare_successor(held)
-
-    def child_passed_hard_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that it takes no more requests."""
-        with self._lock:
-            if child is not self.engine or self._closed:
+            if child is not self.engine:
                 return
-            child.set_status(EngineStatus("starting", TO_FREE_MEMORY, time.perf_counter()))
-            if self._successor is None and self._has_room_for_two():
-                self._prepare_successor(held)
-            elif self._successor is None or self._successor.was_ready:
-                child.send("drain", None)
+            self._counts_from = self._counts_from or time.perf_counter()
+            for call in self._reservations:
+                child.submit(call)
+            self._reservations = []
+            for model in dict.fromkeys(model for model, _ in self._requested_keys):
+                keys = [key for of, key in self._requested_keys if of == model]
+                child.send("warm", (model, keys))
+        self.queue.release()
 
-    def child_drained(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
-        """It ended as told, and left requests and keys to its successor."""
-        self._replace(child, waiting)
-        for model in dict.fromkeys(model for model, _ in unmade):
-            self.engine.send("warm", (model, [key for of, key in unmade if of == model]))
-
-    def child_died(self, child: Child, waiting: list[Call]) -> None:
-        """It ended by itself, and left the requests that it had not started."""
+    def child_is_large(self, child: Child) -> None:
+        """Replaces it if nothing has happened since the last call."""
         with self._lock:
-            if child is self._successor:  # it had no requests yet
-                self._successor = None
-                self.engine.send("drain", None)
+            seen, self._queue_seen = self._queue_seen, self.queue.version
+            is_idle = seen == self._queue_seen and not (self.queue.running or self.queue.waiting)
+            if is_idle and child is self.engine and not self._closed:
+                self._replace()
+
+    def child_is_full(self, child: Child) -> None:
+        """It starts no more requests: they wait."""
+        with self._lock:
+            if child is self.engine and not self._closed:
+                self.queue.hold()
+                child.set_status(EngineStatus("starting", TO_FREE_MEMORY, time.perf_counter()))
+
+    def child_has_emptied(self, child: Child) -> None:
+        """It was full, and has nothing left to do."""
+        with self._lock:
+            if child is self.engine and not self._closed:
+                self._replace()
+
+    def child_died(self, child: Child) -> None:
+        """It ended by itself. One that could not start is not replaced: the next could not either,
+        and what waits learns that."""
+        with self._lock:
+            is_replaced = child is not self.engine or self._closed
+            if not is_replaced and child.was_ready:
+                self._renew("stopped")
                 return
-        if child.was_ready:
-            self._replace(child, waiting)
-            return
-        for call in waiting:  # a new engine would not start either
-            call.end("error", EngineStopped(child.status.detail))
+        if not is_replaced:
+            self.queue.release()
 
     def request_finished(self, finished: FinishedRequest) -> None:
         """A request has its last reply."""
@@ -250,12 +296,7 @@ class Supervisor:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _start(
-        self,
-        warm_up: GenerationOptions | None,
-        before: Child | None = None,
-        is_announced: bool = True,
-    ) -> Child:
+    def _start(self, warm_up: GenerationOptions | None, before: Child | None = None) -> Child:
         level = logging.getLogger("xla_backend").getEffectiveLevel()
         return Child(
             dataclasses.replace(
@@ -265,51 +306,43 @@ class Supervisor:
                 prefixes_before=before.snapshot.prefixes if before else frozenset(),
             ),
             weakref.ref(self),
-            self._on_status if is_announced else None,
+            self._on_status,
             self._patience,
         )
 
-    def _has_room_for_two(self) -> bool:
-        available = memory.available()
-        return available is None or available > ROOM_FOR_TWO * self._size_at_start
+    def _replace(self) -> None:
+        """Replaces the child, which has nothing to do; the caller holds the lock."""
+        logger.info("The engine has come near a limit of its memory; another one starts")
+        self.queue.hold()
+        self._reservations = self.engine.take_reservations()
+        self.engine.close()
+        self._renew("memory")
 
-    def _prepare_successor(self, held: int) -> None:
-        """Starts the next child beside this one; the caller holds the lock."""
-        if not self._closed:
-            logger.info("The engine, of %d MB, nears a limit; its successor starts", held // 10**6)
-            self._successor = self._start(self._settings.warm_up, self.engine, False)
+    def _renew(self, cause: str, is_warming: bool = True) -> None:
+        """Starts another child, or lets all that waits fail; the caller holds the lock.
 
-    def _replace(self, child: Child, waiting: list[Call]) -> None:
-        """Lets the successor, or a new child, go on for one that has ended."""
-        with self._lock:
-            try:
-                if child is self.engine and not self._closed:
-                    self._renew()
-            except EngineStopped as error:
-                for call in waiting:
-                    call.end("error", error)
-            else:
-                # Under the lock, so that they stay before new requests.
-                self.engine.adopt(waiting)
-
-    def _renew(self) -> None:
-        """Replaces the child, which takes no more requests; the caller holds the lock."""
+        Args:
+            cause: a key of `EngineHealth.restarts`; empty for none.
+            is_warming: whether it compiles in the background by itself.
+        """
         old = self.engine
-        new = self._successor or self._start(self._settings.warm_up, old)
+        made = {(entry.model, entry.key) for entry in old.last_entries}
+        missing = (each for each in self._requested_keys if each not in made)
+        self._requested_keys = dict.fromkeys(missing)
         old.on_status = None
-        self.engine, self._successor = new, None
+        try:
+            new = self._start(self._settings.warm_up if is_warming else None, old)
+        except EngineStopped as error:
+            logger.error("%s", error)
+            with self._changing:
+                self._start_failure = str(error)
+            self.queue.release()
+            return
         new.inherit(old.snapshot.past)
-        if new.on_status is None:
-            new.on_status = self._on_status
-            new.set_status(new.status)
-        if old.was_ready:
-            reason, why = ("memory", TO_FREE_MEMORY) if old.has_drained else ("stopped", STOPPED)
-            self._restarts[reason] += 1
-            self._note, self._note_from = f"restarted {why}", time.perf_counter()
-
-    def _close_children(self, within_s: float = CLOSE_S) -> None:
-        """The caller holds the lock."""
-        if self._successor is not None:
-            self._successor.close(within_s)
-            self._successor = None
-        self.engine.close(within_s)
+        with self._changing:
+            self.queue.hold()
+            self.engine, self._start_failure = new, ""
+        if cause:
+            self._restarts[cause] += 1
+            self._note = f"restarted {TO_FREE_MEMORY if cause == 'memory' else STOPPED}"
+            self._note_from = time.perf_counter()

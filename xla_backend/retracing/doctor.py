@@ -1,7 +1,4 @@
-"""`diagnose`: finds in another process why the second of two calls made TensorFlow trace again.
-
-Knows the process and its environment.
-"""
+"""`diagnose`: finds in another process why the second of two calls made TensorFlow trace again."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Two calls of one function, and the findings about the second.
-
-Knows how arguments differ, and which functions can be tried. Must not import TensorFlow: the page's
-process imports this module.
-"""
+"""Two calls of one function, and the findings about the second; the page's process imports it."""
 
 from __future__ import annotations
 
@@ -121,7 +117,6 @@ class Findings:
     """The findings.
 
     Attributes:
-        first, second: the two calls.
         changes: each argument that differs.
     """
 

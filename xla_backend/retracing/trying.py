@@ -1,7 +1,4 @@
-"""Tries calls of a fresh `tf.function` and counts the traces and compilations of each.
-
-Knows TensorFlow's count of traces, and the files that XLA writes for each compilation.
-"""
+"""Tries calls of a fresh `tf.function` and counts the traces and compilations of each."""
 
 from __future__ import annotations
 
@@ -32,7 +29,6 @@ def find(question: Trial, dumps: Path, registry: Registry) -> Findings:
     """Calls a fresh function twice, and again for each change alone.
 
     Args:
-        question: the calls.
         dumps: the folder in which XLA writes a file for each compiled module.
         registry: has the model whose `generate` may be traced.
 
@@ -46,7 +42,6 @@ def find(question: Trial, dumps: Path, registry: Registry) -> Findings:
         first, second = _values(question.first), _values(question.second)
 
     def attempts(*calls: Values) -> list[Attempt]:
-        """Calls a fresh function."""
         signature = _any_rows(first) if question.any_rows else None
         fresh = tf.function(function, signature, jit_compile=question.jit_compile)
         return [_attempt(fresh, values, dumps) for values in calls]
@@ -132,11 +127,6 @@ def _described(name: str, value: Any) -> Argument:
 
 
 def _of_file(path: Path) -> tuple[Callable[..., Any], Values, Values]:
-    """The function and the two calls that a file defines.
-
-    Raises:
-        InvalidRequest: it does not define them.
-    """
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     try:
         exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)

@@ -15,7 +15,7 @@ from playground.ui.charts import legend
 from playground.ui.markup import remarks
 from playground.ui.report_parts import PHASE_NAMES, faster
 from playground.ui.tables import sheet
-from xla_backend.interface.timing import Span
+from xla_backend.interface.timing import Span, merged
 
 _FIGURES = (
     *("Requests", "Rows at once", "TTFT median", "TTFT largest"),
@@ -41,7 +41,7 @@ def report(batches: Sequence[Batch]) -> h.Node:
         ),
         default=1.0,
     )
-    drawn = [[_merged(row, scale_s * _FINEST) for row in rows] for rows in spans]
+    drawn = [[merged(row, scale_s * _FINEST) for row in rows] for rows in spans]
     charts = [
         _chart(batch, rows, start, scale_s)
         for batch, rows, start in zip(batches, drawn, starts, strict=True)
@@ -160,18 +160,6 @@ def _bar(
     return h.div(".crowd-row", title=visitor.typed + visitor.run.text)[
         h.span[number], h.span(".crowd-track", role="img", aria_label=sentence)[parts], h.b[ttft]
     ]
-
-
-def _merged(spans: Sequence[Span], finest_s: float) -> list[Span]:
-    """As few spans as look the same."""
-    merged: list[Span] = []
-    for span in spans:
-        if merged and (span.name == merged[-1].name or span.duration_s < finest_s):
-            last = merged[-1]
-            merged[-1] = last._replace(duration_s=_end(span) - last.started)
-        else:
-            merged.append(span)
-    return merged
 
 
 def _end(span: Span) -> float:

@@ -30,7 +30,7 @@ from xla_backend import (
     SharedBackend,
 )
 from xla_backend.interface.timing import PHASES
-from xla_backend.interface.trace import TracedRequest
+from xla_backend.process.trace import TracedRequest
 from xla_backend.rows.scheduler import MAX_ROWS
 
 MAX_APART_MS = 1000
@@ -155,7 +155,7 @@ class Batch(RunsTogether):
     def traced(self) -> list[TracedRequest]:
         """What took how long, of each prompt that has a result."""
         return [
-            TracedRequest(result, tuple(member.run.spans))
+            TracedRequest.of(result, tuple(member.run.spans))
             for member in self.members
             if (result := member.result)
         ]

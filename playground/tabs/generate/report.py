@@ -19,7 +19,7 @@ from playground.ui.wording import CONTINUING, Wording, model_name
 from xla_backend import CacheKey, GenerationResult, Prediction, Prompt
 from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.prompt import last_text, start_of_answer, system_text
-from xla_backend.interface.trace import TracedRequest
+from xla_backend.process.trace import TracedRequest
 
 
 @rendered
@@ -126,7 +126,7 @@ def report(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
         report_parts.against_first_call(result),
         report_parts.phases(result, PHASE_NAMES, hints),
         h.p(".files")[
-            trace_link([TracedRequest(result, shown.spans)]),
+            trace_link([TracedRequest.of(result, shown.spans)]),
             quote(latency(result), about(result, shown.ended_s), result.cache),
         ],
         _result_slots(result, wording),

@@ -164,12 +164,15 @@ const keptNotice = (shown) => (wasPressed ? shown : "");
 
 // On a narrow screen the result is below the fold: scroll to it (to the top of its card if cards are
 // stacked), unless the request was refused, because then the reason is beside the button.
+// Whoever clicks elsewhere in the meantime has moved on.
+let bringResult;
 document.addEventListener("click", (event) => {
+  clearTimeout(bringResult);
   const button = event.target.closest(Object.keys(RESULTS).map((id) => "#" + id).join());
   if (!button) return;
   document.documentElement.dataset.pressed = "";
   const [notice, result] = RESULTS[button.id];
-  setTimeout(() => {
+  bringResult = setTimeout(() => {
     if (document.querySelector(`${notice} .problem`)) return;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const shown = document.querySelector(result);

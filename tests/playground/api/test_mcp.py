@@ -16,9 +16,14 @@ from tests.playground.fake_backend import MODELS, FakeBackend
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def engine() -> FakeBackend:
+    return FakeBackend()
+
+
+@pytest.fixture(scope="module")
+def url(engine: FakeBackend) -> Iterator[str]:
     """The page for strangers, for agents too; its engine is made up."""
-    page = create_app(FakeBackend())
+    page = create_app(engine)
     page.launch(
         server_name="127.0.0.1",
         prevent_thread_lock=True,
@@ -41,7 +46,10 @@ async def _ask(url: str, calls: list[tuple[str, dict[str, Any]]]) -> tuple[list[
 
 
 def test_an_agent_finds_the_tools_and_calls_them_where_the_packages_are(
-    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    url: str,
+    engine: FakeBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     asked = {"prompt": "Once upon a time", "max_new_tokens": 5}
     calls = [("generate", asked), ("predict", asked), ("models", {})]
@@ -63,6 +71,7 @@ def test_an_agent_finds_the_tools_and_calls_them_where_the_packages_are(
     assert prediction["key"] == result["key"]
     assert {model["name"] for model in models} == {info.name for info in MODELS}
     assert answers[3].isError
+    assert {each.entry.source.protocol for each in engine.requests.newest()} == {"MCP"}
     assert "The prompt is empty" in answers[3].content[0].text
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -107,6 +107,7 @@ def test_a_run_says_what_becomes_of_it(clock: Clock) -> None:
     assert phase("loading", "downloading", "12 of 48 MB", 0.25) == downloading
     loading = ("Loading the model", "98 MB", 0.0, "RUNNING")
     assert phase("loading", "loading", "model") == loading
+    assert phase("queued", "loading", run.model) == loading, "the engine begins with it"
     others = ("Waiting: another model is being loaded", "", 0.0, "QUEUED")
     assert phase("queued", "loading", "other") == others
     others = ("Waiting: the engine is compiling another shape, other", "", 0.0, "QUEUED")

@@ -21,7 +21,7 @@ from gradio.state_holder import SessionState
 from playground.server import page_queue
 from playground.server.page_queue import PageQueue
 from tests.waiting import wait_until
-from xla_backend.interface.request_queue import VISITOR
+from xla_backend.interface.request_queue import SOURCE, Source
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Shop:
     app: gr.Blocks
     url: str
     door: threading.Event = field(default_factory=threading.Event)
-    visitors: list[str] = field(default_factory=list)
+    visitors: list[Source] = field(default_factory=list)
     served: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     loops: list[asyncio.AbstractEventLoop] = field(default_factory=list)
@@ -82,7 +82,7 @@ def shop() -> Iterator[Shop]:
     async def say(text: str) -> str:
         shop = opened[0]
         shop.loops.append(asyncio.get_running_loop())
-        shop.visitors.append(VISITOR.get())
+        shop.visitors.append(SOURCE.get())
         try:
             while not shop.door.is_set():
                 await asyncio.sleep(0.01)
@@ -123,9 +123,10 @@ def test_hundreds_of_events_wait_at_once_and_none_has_a_thread(shop: Shop) -> No
 
 def test_a_program_s_event_has_its_address_and_ends_when_it_leaves(shop: Shop) -> None:
     event = shop.send("a", **{"x-forwarded-for": "10.0.0.1, 172.16.0.1"})
-    wait_until(lambda: shop.visitors == ["10.0.0.1"])
+    program = Source("Gradio", address="10.0.0.1")
+    wait_until(lambda: shop.visitors == [program])
     shop.send_from_page(httpx)
-    wait_until(lambda: shop.visitors == ["10.0.0.1", ""])
+    wait_until(lambda: shop.visitors == [program, Source()])
     other = shop.queue.clean_events(session_hash="another")
     asyncio.run_coroutine_threadsafe(other, shop.loops[0]).result()
     assert shop.left == []

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from xla_backend.baselines.comparison import (
     MODULE,
     Baseline,
     BaselineComparison,
+    BaselineJob,
     BaselineProgress,
     variables_for,
 )
+from xla_backend.checkpoints.models import Registry
 from xla_backend.child_process.parent_side import ChildProcess
 
 PROMPT = "Once upon a time"
@@ -102,8 +105,8 @@ def test_nobody_who_reads_on_ends_the_process_too(small_gpt2: Path) -> None:
 
 
 def test_a_baseline_ends_with_its_parent(small_gpt2: Path) -> None:
-    comparison = BaselineComparison(str(small_gpt2), PROMPT)
-    job = comparison._job(Baseline.EAGER, "off")
+    request = str(small_gpt2), PROMPT, GenerationOptions(), Registry()
+    job = BaselineJob(Baseline.EAGER, *request, "off", time.perf_counter())
     process = ChildProcess(MODULE, job, variables_for(Baseline.EAGER))
     assert process.receive() == ("chunk", None, "importing")
     process._channel.close()  # as the system does when the parent ends

@@ -31,6 +31,7 @@ from xla_backend.compilation import naming
 from xla_backend.compilation.function_cache import Built
 from xla_backend.compilation.store import Store
 from xla_backend.engine import loaded_models
+from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.results import ModelInfo
@@ -61,6 +62,13 @@ def heard_ids(prompt: SpeechPrompt) -> list[int]:
     """What a window's sound and language are to the fake: a prompt."""
     sound = int(1000 * np.abs(prompt.features).sum())
     return [id % VOCABULARY for id in (*prompt.decoder_prompt, sound)]
+
+
+class Refused(Stream[Any, Any]):
+    """Of a request that may not start."""
+
+    def may_start(self) -> bool:
+        return False
 
 
 class Gate:

@@ -28,21 +28,6 @@ def test_the_engine_comes_without_keras_which_works_when_it_is_asked_for() -> No
     python(SCRIPT)
 
 
-YIELDING = """
-import os, sys, threading
-from xla_backend.engine import importing
-seen = []
-importing.import_engine = lambda: seen.append(os.getpriority(os.PRIO_PROCESS, 0))
-importing.import_engine_in_background()
-usual = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-assert sys.platform != "linux" or seen == [max(usual, 10)], "it yields to the page"
-"""
-
-
-def test_the_import_yields_and_the_process_keeps_its_priority() -> None:
-    python(YIELDING)
-
-
 def test_importing_the_library_prints_nothing() -> None:
     command = [sys.executable, "-c", "from xla_backend import Backend"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

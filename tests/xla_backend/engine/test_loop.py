@@ -31,7 +31,7 @@ class OneRow(Request):
         on_call: Callable[[str], None] = lambda name: None,
         scheduler: type[RowScheduler[Any]] = RowScheduler,
     ) -> None:
-        super().__init__(Stream[str, Any](), lambda: True)
+        super().__init__(Stream[str, Any]())
         functions = FakeFunctions(on_call=lambda name, rows: on_call(name))
         self.rows = scheduler(pool(64), functions, time.perf_counter)
         self.row = Row(encode("red fox"), 7, "", GenerationOptions(max_new_tokens=20))

@@ -226,7 +226,9 @@ def test_warm_makes_keys_ready_and_tells_of_each(steps: Steps, tmp_path: Path) -
         assert reported == [(KEYS[1], DISK), (KEYS[0], DISK)]
 
 
-def test_at_a_start_the_pool_comes_first_then_what_was_used_most(tmp_path: Path) -> None:
+def test_at_a_start_the_first_click_comes_first_then_the_pool_then_what_was_used_most(
+    tmp_path: Path,
+) -> None:
     with fake_backend(Steps(), tmp_path, RULES) as engine:
         for times, prompt in ((1, SHORT), (2, LONG)):
             for _ in range(times):
@@ -236,7 +238,7 @@ def test_at_a_start_the_pool_comes_first_then_what_was_used_most(tmp_path: Path)
         assert engine.prefetching() == [], "not loaded"
         engine.load("fox")
         engine.warm_up("fox")
-        keys = [POOL, CacheKey(8, 1, 32), KEYS[1], KEYS[0]]
+        keys = [CacheKey(8, 1, 32), POOL, KEYS[1], KEYS[0]]
         assert engine.prefetching() == [("fox", key) for key in keys]
         engine.prefetch("fox", [KEYS[0], CacheKey(16, 1, 8)])
         assert engine.prefetching()[4:] == [("fox", CacheKey(16, 1, 8))], "each once"

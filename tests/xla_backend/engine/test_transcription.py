@@ -22,7 +22,7 @@ from transformers import GenerationConfig
 from tests import checkpoints
 from tests.oracle import load_oracle
 from tests.xla_backend.engine.answers import assert_adds_up
-from tests.xla_backend.engine.fake_model import Steps, fake_backend
+from tests.xla_backend.engine.fake_model import Refused, Steps, fake_backend
 from xla_backend import (
     Backend,
     BackendProcess,
@@ -204,9 +204,7 @@ def test_a_stop_ends_it_after_a_window(engine: Backend, steps: Steps, folder: st
     assert (stream.result.finish, len(stream.result.windows)) == ("stopped", 2)
     assert stream.result.audio_s == whole.windows[1].end_s
     assert whole.finish == "length"
-    refused = engine.submit_speech(
-        SpeechRequest(folder, (RATE, tone(1.0)), SHORT), may_start=lambda: False
-    )
+    refused = engine.submit_speech(SpeechRequest(folder, (RATE, tone(1.0)), SHORT), Refused())
     assert (list(refused), refused.result) == ([], None)
 
 

@@ -76,7 +76,7 @@ def test_contradictions_are_refused(
     vocabulary: Vocabulary, fields: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=what):
-        TextRequest("m", "a", **fields).mode_with(vocabulary.info, has_rows=True)
+        TextRequest("m", "a", **fields).mode_with(vocabulary.info)
 
 
 def test_a_request_is_sent_to_other_processes_as_it_was_prepared(vocabulary: Vocabulary) -> None:

@@ -11,10 +11,11 @@ import pytest
 from xla_backend import NoRoom
 from xla_backend.interface.request_queue import (
     RESERVATION,
-    VISITOR,
+    SOURCE,
     Entry,
     QueueLimits,
     RequestQueue,
+    Source,
 )
 from xla_backend.interface.results import Progress
 
@@ -36,7 +37,7 @@ class Counter:
     ) -> Entry:
         def enter() -> Entry:
             RESERVATION.set(within)
-            VISITOR.set(visitor)
+            SOURCE.set(Source(address=visitor))
             admit: Callable[[], None] = lambda: self.admitted.append(name)  # noqa: E731
             entry = Entry(self.queue, admit, excludes, lambda: left_s)
             self.queue.enter(entry)
@@ -81,6 +82,29 @@ def test_an_exclusive_run_waits_for_all_before_it_and_all_after_it_wait_for_it()
     late = counter.enter("late", within=alone)
     assert late.placed(Progress("writing", 1.0)) == Progress("writing", 1.0)
     assert counter.enter("unknown").placed(QUEUED).wait_s is None, "nobody knows those before it"
+
+
+def test_nothing_is_admitted_while_it_is_held_and_what_is_put_back_keeps_its_place() -> None:
+    counter = Counter(at_once=3)
+    a, b, run = counter.enter("a"), counter.enter("b"), counter.enter("run", "Measuring")
+    counter.queue.hold()
+    b.put_back()
+    a.put_back()
+    assert a.leave(), "it waited"
+    counter.queue.release()
+    assert counter.admitted == ["a", "b", "b"]
+    b.leave()
+    within = counter.enter("within", within=run)
+    assert counter.admitted[3:] == ["run", "within"]
+    counter.queue.hold()
+    within.put_back()
+    counter.enter("next", within=run)
+    assert counter.counts == (1, 2)
+    counter.queue.release()
+    assert counter.admitted[5:] == ["within", "next"]
+    run.put_back()
+    run.put_back()
+    assert counter.counts == (2, 1)
 
 
 def test_those_beyond_a_limit_are_refused_and_change_nothing() -> None:

@@ -112,7 +112,7 @@ def _decisions(engine: Backend, model: str) -> object:
     ("ask", "make"),
     [
         (_chat, checkpoints.gpt2),
-        pytest.param(_beams, checkpoints.gpt2, marks=pytest.mark.release),
+        (_beams, checkpoints.gpt2),
         pytest.param(_beams, checkpoints.t5, marks=pytest.mark.release),
         (_speech, checkpoints.whisper),
         (_decisions, checkpoints.gpt2),

@@ -97,13 +97,13 @@ class ParentSide:
             if kind == "progress" and number not in self._started:
                 self._started.add(number)
                 kind = "started"
-            if kind in (kinds or ("chunk", "result", "error", "dropped")):
+            if kind in (kinds or ("chunk", "result", "error", "dropped", "returned")):
                 return kind, number, value
 
     def stop(self, number: int) -> None:
         """Sends it, and waits until it has arrived."""
         self.channel.send(("stop", number))
-        wait_until(lambda: any(one.is_stopped for one in self.engine._active))
+        wait_until(lambda: self.engine._active[number].is_stopped)
 
     def join(self) -> None:
         for thread in self.threads:
@@ -111,7 +111,13 @@ class ParentSide:
 
 
 @pytest.fixture
-def parent() -> Iterator[ParentSide]:
+def mapped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets the share of memory mappings, which other tests have made of this process."""
+    monkeypatch.setattr(memory, "mapped_share", lambda: getattr(request, "param", 0.0))
+
+
+@pytest.fixture
+def parent(mapped: None) -> Iterator[ParentSide]:
     side = ParentSide()
     with fake_models(side.steps):
         side.told("ready")  # although the model to preload is unknown
@@ -183,7 +189,7 @@ def test_a_stop_reaches_a_stream_and_what_waits_and_nothing_else(parent: ParentS
         parent.channel.send(("stop", number))
     parent.stop(1)
     parent.channel.send(("stop", 2))
-    wait_until(lambda: all(one.is_stopped for one in parent.engine._active))
+    wait_until(lambda: all(one.is_stopped for one in [*parent.engine._active.values()]))
     gate.open()
     messages = {(kind, number): value for kind, number, value in (parent.told() for _ in range(3))}
     assert messages["chunk", 1] == messages["result", 1].text == said("fox", 1)
@@ -191,33 +197,40 @@ def test_a_stop_reaches_a_stream_and_what_waits_and_nothing_else(parent: ParentS
     assert messages["dropped", 2] is None
 
 
-def test_told_to_drain_it_ends_only_the_request_at_work(parent: ParentSide) -> None:
+def test_memory_that_runs_out_is_told_and_what_has_not_started_is_returned(
+    parent: ParentSide,
+) -> None:
     gate = parent.steps.hold("advance")
     parent.ask(1)
     gate.wait()
     parent.ask(2)
     wait_until(lambda: len(parent.engine._active) == 2)
-    parent.channel.send(("drain", None))
-    wait_until(lambda: any(one.is_handed_over for one in parent.engine._active))
-    gate.open()
-    messages = [parent.told("result", "error", "dropped", "drained") for _ in range(2)]
-    assert [message[:2] for message in messages] == [("result", 1), ("drained", None)]
-
-
-def test_memory_that_runs_out_is_told_and_no_other_request_is_taken_up(parent: ParentSide) -> None:
     parent.steps.fail("advance", MemoryError())
-    parent.ask(1)
+    gate.open()
     assert parent.told("hard_limit")[0] == "hard_limit"
-    parent.ask(2)
     kind, number, error = parent.told()
     assert (kind, number, type(error)) == ("error", 1, OutOfMemory)
     assert "fewer beams" in str(error)
-    parent.channel.send(("drain", None))
-    assert parent.told("drained", "result")[0] == "drained"
+    assert parent.told()[:2] == ("returned", 2)
+    parent.ask(3)
+    assert parent.told()[:2] == ("returned", 3)
     assert parent.steps.done.count("prefill m") == 2
 
 
-def test_freed_memory_goes_back_before_a_successor_starts(
+def test_a_close_returns_what_has_not_started(parent: ParentSide) -> None:
+    gate = parent.steps.hold("advance")
+    parent.ask(1)
+    gate.wait()
+    parent.ask(2)
+    wait_until(lambda: len(parent.engine._active) == 2)
+    parent.channel.send(("close", None))
+    parent.threads[0].join()
+    gate.open()
+    messages = {parent.told()[:2] for _ in range(2)}
+    assert messages == {("result", 1), ("returned", 2)}
+
+
+def test_freed_memory_goes_back_before_the_engine_counts_as_large(
     parent: ParentSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = [10**12]
@@ -230,19 +243,10 @@ def test_freed_memory_goes_back_before_a_successor_starts(
     assert told == [("result", 1), ("result", 2)]
 
 
-@pytest.fixture
-def mapped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets the share of memory mappings, before an engine starts."""
-    monkeypatch.setattr(memory, "mapped_share", lambda: request.param)
-
-
 @pytest.mark.parametrize(
     ("mapped", "mark"), [(0.85, "soft_limit"), (0.95, "hard_limit")], indirect=["mapped"]
 )
-def test_code_that_needs_too_many_mappings_is_told(
-    mapped: None, parent: ParentSide, mark: str
-) -> None:
-    parent.ask(1)
+def test_code_that_needs_too_many_mappings_is_told(parent: ParentSide, mark: str) -> None:
     assert parent.told("soft_limit", "hard_limit")[0] == mark
 
 
@@ -250,7 +254,7 @@ def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
     gate = parent.steps.hold("advance")
     parent.ask(1, in_chunks=True)
     gate.wait()
-    [running] = parent.engine._active
+    [running] = parent.engine._active.values()
     parent.channel.close()
     wait_until(lambda: running.is_stopped)
     gate.open()

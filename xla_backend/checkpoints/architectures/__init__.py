@@ -1,1 +1,4 @@
-"""The model architectures that can be loaded, one description each."""
+"""The model architectures that can be loaded, one description each.
+
+What of a model is not supported raises `ModelUnavailable`, whose text names the setting.
+"""

@@ -20,7 +20,6 @@ class Architecture:
 
     Attributes:
         model_type: Hugging Face's name, as in config.json.
-        name: the display name.
         family: how it is used.
         sizes: settings that config.json must set to a positive whole number.
         context_setting: the setting with the context length; None if there is no bound.

@@ -22,14 +22,9 @@ from xla_backend.checkpoints.architectures.forms import (
 from xla_backend.checkpoints.architectures.positions import context_length, rotary
 from xla_backend.interface.errors import ModelUnavailable
 
-SIZES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "max_position_embeddings",
-    "vocab_size",
+SIZES = tuple(
+    "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
+    "max_position_embeddings vocab_size".split()
 )
 
 
@@ -51,9 +46,6 @@ def attention(
         is_rotated: whether it has positions.
         rotates_part: whether `partial_rotary_factor` means something.
         grows_queries: whether `llama_4_scaling_beta` does.
-
-    Raises:
-        ModelUnavailable: the kind of layer or of positions is not supported, or heads do not fit.
     """
     window = getattr(config, "sliding_window", None)
     if kind is None:
@@ -97,11 +89,7 @@ def attention_biases(config: Any) -> dict[str, Any]:
 
 
 def mamba(config: Any, **own: Any) -> StateForm:
-    """A state by Mamba-2's rule.
-
-    Raises:
-        ModelUnavailable: a size is not supported.
-    """
+    """A state by Mamba-2's rule."""
     names = ("mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv")
     return StateForm(
         "mamba",
@@ -116,11 +104,7 @@ def state_sizes(config: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """The fields of a `StateForm` that are sizes.
 
     Args:
-        config: of the model.
         names: of the settings with `heads`, `key_heads`, `keys`, `values` and `taps`.
-
-    Raises:
-        ModelUnavailable: one is not supported.
     """
     sizes = heads, key_heads, keys, values, taps = [getattr(config, name) for name in names]
     suits = (
@@ -136,11 +120,7 @@ def state_sizes(config: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def require(is_possible: bool, name: str, value: object, what: str) -> None:
-    """Refuses a setting.
-
-    Raises:
-        ModelUnavailable: it is not possible.
-    """
+    """Refuses a setting."""
     if not is_possible:
         raise ModelUnavailable(
             f"the model's config.json sets {name} to {value}; here it must {what}."
@@ -153,11 +133,7 @@ def gated(config: Any, place: int) -> GatedForm:
 
 
 def experts(config: Any, inner: int, sums_to_one: bool, **own: Any) -> ExpertsForm:
-    """Routed experts.
-
-    Raises:
-        ModelUnavailable: more are chosen than there are.
-    """
+    """Routed experts."""
     count = getattr(config, "num_local_experts", None) or config.num_experts
     chosen = config.num_experts_per_tok
     if not 0 < chosen <= count:
@@ -192,9 +168,6 @@ class DecoderArchitecture(Architecture):
 
         Args:
             config: a Hugging Face configuration of this architecture.
-
-        Raises:
-            ModelUnavailable: the kind of rotary positions is not supported, or heads do not fit.
         """
         layers = tuple(
             LayerForm(self.mixer(config, place), self.feed_forward(config, place))
@@ -215,9 +188,7 @@ class DecoderArchitecture(Architecture):
         return DecoderForm(layers=layers, **plain | own)
 
     def shapes(self, config: Any) -> Shapes:
-        """See `Architecture.shapes`."""
         return tensors.shapes(self.describe(config))
 
     def pieces(self, config: Any) -> Callable[[str], Iterable[Piece]]:
-        """What each tensor of a checkpoint holds; see `tensors.pieces`."""
         return tensors.pieces(self.describe(config), self.names(config), self.split)

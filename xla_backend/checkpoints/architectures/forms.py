@@ -105,7 +105,6 @@ class ParallelForm:
 
     @property
     def positions(self) -> Positions:
-        """Those of attention."""
         return self.attention.positions
 
 
@@ -212,5 +211,4 @@ class DecoderForm:
     layer_tokens: int = 0
 
     def gate_count(self, mixer: AttentionForm) -> int:
-        """How many gates an attention has."""
         return self.heads * {"head": 1, "number": mixer.head_size, None: 0}[self.gates]

@@ -57,11 +57,6 @@ class GGUFSettings:
     """
 
     def __init__(self, file: GGUFFile, architecture: str) -> None:
-        """Reads the sizes.
-
-        Raises:
-            ModelUnavailable: one is missing or impossible.
-        """
         self.file = file
         self.architecture = architecture
         self.tensors = file.tensors
@@ -71,19 +66,13 @@ class GGUFSettings:
         self.head_size = self.size("attention.key_length", max(1, self.width // self.heads))
 
     def value(self, key: str, kind: type[_Value], default: _Value | None = None) -> _Value:
-        """A setting; see `GGUFFile.value`."""
         return self.file.value(f"{self.architecture}.{key}", kind, default)
 
     def optional(self, key: str, kind: type[_Value]) -> _Value | None:
-        """A setting, or None; see `GGUFFile.optional`."""
         return self.file.optional(f"{self.architecture}.{key}", kind)
 
     def size(self, key: str, default: int | None = None) -> int:
-        """A positive number.
-
-        Raises:
-            ModelUnavailable: it is missing or impossible.
-        """
+        """A positive number."""
         value = self.value(key, int, default)
         if not 0 < value < 2**31:
             raise self.file.damaged(f"it sets {self.architecture}.{key} to {value}")
@@ -95,7 +84,6 @@ class GGUFSettings:
         return self.file.numbers(name) if self.file.is_array(name) else []
 
     def has(self, ending: str) -> bool:
-        """Whether a tensor's name ends so."""
         return any(name.endswith(ending) for name in self.tensors)
 
     def layer_types(self, kind: str, tensor: str) -> list[str]:
@@ -106,11 +94,7 @@ class GGUFSettings:
         ]
 
     def windows(self, default: int) -> dict[str, Any]:
-        """The window, and the layers that have it: all but one in so many, or as the file says.
-
-        Raises:
-            ModelUnavailable: the file is damaged.
-        """
+        """The window, and the layers that have it: all but one in so many, or as the file says."""
         key, layers = "attention.sliding_window_pattern", min(self.layers, 1000)
         if slides := self.numbers(key)[:layers]:
             if len(slides) != layers:
@@ -149,7 +133,6 @@ class GGUFSettings:
         return self.value("expert_shared_feed_forward_length", int, 0)
 
     def mamba(self) -> dict[str, Any]:
-        """The values of layers with Mamba-2's state."""
         heads = self.size("ssm.time_step_rank")
         return {
             "mamba_conv_bias": self.has("ssm_conv1d.bias"),

@@ -31,14 +31,9 @@ ARCHITECTURES = (
     Architecture(
         model_type="opt",
         name="OPT",
-        sizes=(
-            "hidden_size",
-            "num_attention_heads",
-            "num_hidden_layers",
-            "ffn_dim",
-            "word_embed_proj_dim",
-            "max_position_embeddings",
-            "vocab_size",
+        sizes=tuple(
+            "hidden_size num_attention_heads num_hidden_layers ffn_dim word_embed_proj_dim "
+            "max_position_embeddings vocab_size".split()
         ),
         required={
             "tie_word_embeddings": True,

@@ -64,7 +64,6 @@ def rotary(
     """The rotary positions of a layer.
 
     Args:
-        config: of the model.
         rope: Hugging Face's `rope_parameters`. `linear` stretches all positions (arXiv:2306.15595);
             `llama3` only the slow ones, and those between in part (Llama 3.1's release); `yarn`
             likewise by the index of the pair (arXiv:2309.00071); `longrope` each pair by its own
@@ -74,9 +73,6 @@ def rotary(
         head_size: D.
         rotates_part: whether `partial_rotary_factor` may rotate only a part of each head.
         grows_queries: whether `llama_4_scaling_beta` counts.
-
-    Raises:
-        ModelUnavailable: `rope_type` is of another kind, or a value is missing.
     """
     kind = rope.get("rope_type", "default")
     rotated, part = head_size, rope.get("partial_rotary_factor", 1.0)

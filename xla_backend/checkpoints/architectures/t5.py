@@ -19,10 +19,7 @@ def _complete(config: Any, values: Mapping[str, Any]) -> None:
 def _shapes(config: Any) -> Shapes:
     width, heads = config.d_model, config.num_heads * config.d_kv
     yield from affine("shared", config.vocab_size, width)
-    for stack, layers in (
-        ("encoder", config.num_layers),
-        ("decoder", config.num_decoder_layers),
-    ):
+    for stack, layers in (("encoder", config.num_layers), ("decoder", config.num_decoder_layers)):
         attentions = ["SelfAttention"] + ["EncDecAttention"] * (stack == "decoder")
         for layer in range(layers):
             block = f"{stack}.block.{layer}.layer"
@@ -52,15 +49,9 @@ ARCHITECTURES = (
         model_type="t5",
         name="T5",
         family="encoder-decoder",
-        sizes=(
-            "d_model",
-            "d_kv",
-            "d_ff",
-            "num_heads",
-            "num_layers",
-            "num_decoder_layers",
-            "relative_attention_num_buckets",
-            "vocab_size",
+        sizes=tuple(
+            "d_model d_kv d_ff num_heads num_layers num_decoder_layers "
+            "relative_attention_num_buckets vocab_size".split()
         ),
         context_setting=None,
         heads_divide_width=False,

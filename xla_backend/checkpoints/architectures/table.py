@@ -40,7 +40,6 @@ def find(model_type: object) -> Architecture | None:
 
 
 def describe(config: Any) -> DecoderForm:
-    """See `DecoderArchitecture.describe`, for a configuration of one of `DECODERS`."""
     return DECODERS[config.model_type].describe(config)
 
 

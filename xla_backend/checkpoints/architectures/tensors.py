@@ -67,7 +67,6 @@ def pieces(
     each expert.
 
     Args:
-        form: of the model.
         names: see `decoder.DecoderArchitecture.names`.
         split: see `Split`.
     """
@@ -99,7 +98,6 @@ def _split_gates(form: DecoderForm, layer: LayerForm, part: str, leaf: str) -> I
 
 
 def _unstacked(form: DecoderForm, layer: LayerForm, part: str, leaf: str) -> Iterator[Piece]:
-    """The matrices of one of `_STACKED`."""
     where, names = _STACKED.get(part, ("", ()))
     mixer, feed_forward = layer.mixer, layer.feed_forward
     inner, end = feed_forward.inner, 0
@@ -220,6 +218,5 @@ def _inner_linears(form: DecoderForm, layer: LayerForm) -> Iterator[_Linear]:
 
 
 def qkv_sizes(form: DecoderForm, mixer: AttentionForm) -> tuple[int, int, int]:
-    """The widths of queries, keys and values."""
     keys = mixer.kv_heads * mixer.head_size
     return form.heads * mixer.head_size, keys, keys

@@ -36,18 +36,10 @@ ARCHITECTURES = (
         model_type="whisper",
         name="Whisper",
         family="speech",
-        sizes=(
-            "d_model",
-            "encoder_attention_heads",
-            "decoder_attention_heads",
-            "encoder_layers",
-            "decoder_layers",
-            "encoder_ffn_dim",
-            "decoder_ffn_dim",
-            "num_mel_bins",
-            "max_source_positions",
-            "max_target_positions",
-            "vocab_size",
+        sizes=tuple(
+            "d_model encoder_attention_heads decoder_attention_heads encoder_layers "
+            "decoder_layers encoder_ffn_dim decoder_ffn_dim num_mel_bins max_source_positions "
+            "max_target_positions vocab_size".split()
         ),
         context_setting="max_target_positions",
         required={"tie_word_embeddings": True},

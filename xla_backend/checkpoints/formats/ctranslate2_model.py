@@ -67,11 +67,7 @@ def is_model(folder: Path) -> bool:
 
 
 def read_config_values(folder: Path) -> dict[str, Any]:
-    """The values that its config.json would have on the Hub.
-
-    Raises:
-        ModelUnavailable: the file is damaged, or no Whisper model.
-    """
+    """The values that its config.json would have on the Hub."""
     found = _variables(folder / FILE)
     tokens = _special_tokens(folder)
     try:
@@ -123,11 +119,7 @@ def read_generation_values(folder: Path) -> dict[str, Any]:
 
 
 def read_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the weights by the names that they have in a Hugging Face folder.
-
-    Raises:
-        ModelUnavailable: the file is damaged, or its weights are quantized.
-    """
+    """Yields the weights by the names that they have in a Hugging Face folder."""
     for name, tensor in _variables(path).items():
         if not tensor.ndim:
             continue
@@ -149,7 +141,6 @@ def read_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _variables(path: Path) -> dict[str, np.ndarray]:
-    """All variables: views of the mapped file."""
     try:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -55,7 +55,6 @@ class _Stored:
     """A tensor in the file.
 
     Attributes:
-        data: the file.
         shape: rows first, as in numpy.
         kind: the number of its quantization.
         start, size: bytes.
@@ -96,9 +95,6 @@ def find(place: Path) -> Path | None:
     """The GGUF file of a model: `place` itself, or the only one of a folder without config.json.
 
     Of a model in pieces, the first.
-
-    Raises:
-        ModelUnavailable: the folder holds several, or cannot be read.
     """
     try:
         if place.is_file():
@@ -118,12 +114,7 @@ def find(place: Path) -> Path | None:
 
 
 class GGUFFile:
-    """A GGUF file of version 2 or 3, mapped into memory; of a model in pieces, all of them.
-
-    Attributes:
-        path: of the file.
-        tensors: names of its tensors.
-    """
+    """A GGUF file of version 2 or 3, mapped into memory; of a model in pieces, all of them."""
 
     def __init__(self, path: Path, piece: int = 0) -> None:
         """Reads all but arrays and tensors, and checks where those are.
@@ -131,9 +122,6 @@ class GGUFFile:
         Args:
             path: of the file, or of the first piece.
             piece: number of the piece that this is; the first one reads the others.
-
-        Raises:
-            ModelUnavailable: it cannot be read, is not a GGUF file, or is damaged.
         """
         self.path = path
         try:
@@ -181,11 +169,7 @@ class GGUFFile:
     # Metadata
 
     def value(self, key: str, kind: type[_Kind], default: _Kind | None = None) -> _Kind:
-        """The value of a key, or `default` if the file does not set it.
-
-        Raises:
-            ModelUnavailable: it has another type, or is not set and has no default.
-        """
+        """The value of a key, or `default` if the file does not set it."""
         found = self.optional(key, kind)
         if found is not None:
             return found
@@ -194,11 +178,7 @@ class GGUFFile:
         return default
 
     def optional(self, key: str, kind: type[_Kind]) -> _Kind | None:
-        """The value of a key; None if the file does not set it.
-
-        Raises:
-            ModelUnavailable: it has another type, or is a number that is not finite.
-        """
+        """The value of a key; None if the file does not set it."""
         found = self._metadata.get(key)
         if found is None:
             return None
@@ -213,15 +193,10 @@ class GGUFFile:
         return found
 
     def is_array(self, key: str) -> bool:
-        """Whether the file sets a key to an array."""
         return isinstance(self._metadata.get(key), _Array)
 
     def texts(self, key: str) -> list[str]:
-        """The entries of an array of texts; empty if the file does not set it.
-
-        Raises:
-            ModelUnavailable: it is not an array of texts, or one of them is not UTF-8.
-        """
+        """The entries of an array of texts; empty if the file does not set it."""
         array = self._array(key)
         if array is None:
             return []
@@ -231,11 +206,7 @@ class GGUFFile:
         return [self._read_text() for _ in range(array.count)]
 
     def numbers(self, key: str) -> list[Any]:
-        """The entries of an array of numbers; empty if the file does not set it.
-
-        Raises:
-            ModelUnavailable: it is not an array of numbers.
-        """
+        """The entries of an array of numbers; empty if the file does not set it."""
         array = self._array(key)
         if array is None:
             return []
@@ -257,27 +228,21 @@ class GGUFFile:
         return self._stored[name].shape
 
     def read_stored(self, name: str) -> Weights:
-        """A tensor; a matrix of 16-bit numbers or blocks stays as it is in the file.
-
-        Raises:
-            ModelUnavailable: its quantization is not supported.
-        """
+        """A tensor; a matrix of 16-bit numbers or blocks stays as it is in the file."""
         if len(self._stored[name].shape) == 2:
             [matrix] = self.read_matrices(name)
             return matrix
         return self.read(name)
 
     def read_matrices(self, name: str, *, as_stored: bool = True) -> list[Weights]:
-        """The matrices that a tensor is a stack of, each as `read_stored` has it.
+        """The matrices that a tensor is a stack of, each as `read_stored` has it."""
+        from gguf import GGMLQuantizationType
 
-        Raises:
-            ModelUnavailable: their quantization cannot be undone, or they are none.
-        """
         stored = self._stored[name]
         if len(stored.shape) not in (2, 3):
             raise self.damaged(f"{shown(name, 60)} holds no matrices")
         rows, columns = stored.shape[-2:]
-        kind = _kind_of(stored)
+        kind = GGMLQuantizationType(stored.kind).name
         if not as_stored or kind not in {*FORMATS, *_SIXTEEN_BITS}:
             return [*self.read(name).reshape(-1, rows, columns)]
         raw = mapped.part(stored.data, stored.start, stored.size).reshape(
@@ -288,11 +253,7 @@ class GGUFFile:
         return [Blocks(kind, matrix) for matrix in raw]
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor as float32; a float32 tensor is a read-only view of the file.
-
-        Raises:
-            ModelUnavailable: its quantization is not supported.
-        """
+        """A tensor as float32; a float32 tensor is a read-only view of the file."""
         from gguf import GGMLQuantizationType, dequantize
 
         stored = self._stored[name]
@@ -318,7 +279,6 @@ class GGUFFile:
         return tensor.reshape(stored.shape)
 
     def _read_pieces(self, count: int) -> None:
-        """Adds the tensors of the other pieces."""
         paths = pieces(self.path)
         missing = [path.name for path in paths if not path.is_file()]
         if len(paths) != max(count, 1) or missing:
@@ -420,9 +380,3 @@ class GGUFFile:
         else:
             raise self.damaged("it has arrays of arrays, which no model has")
         return _Array(kind, start, count)
-
-
-def _kind_of(stored: _Stored) -> str:
-    from gguf import GGMLQuantizationType
-
-    return GGMLQuantizationType(stored.kind).name

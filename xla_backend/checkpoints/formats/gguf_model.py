@@ -47,9 +47,6 @@ def read_config_values(path: Path) -> dict[str, Any]:
     """The values that the model's config.json would have.
 
     `eos_token_id` is a list if the file names an end of turn besides the end of text.
-
-    Raises:
-        ModelUnavailable: the file is damaged, or its architecture or a setting is not supported.
     """
     return copy.deepcopy(_config_values(path, path.stat().st_mtime_ns))
 
@@ -120,9 +117,6 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
 
     Yields:
         name and tensor, see `GGUFFile`, without the factors of rotary positions.
-
-    Raises:
-        ModelUnavailable: the file is damaged, or has a tensor that this architecture does not have.
     """
     file = GGUFFile(path)
     _, layout = _architecture(file)
@@ -158,11 +152,7 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
 
 
 def _architecture(file: GGUFFile) -> tuple[Architecture, GGUFLayout]:
-    """The description of the file's architecture.
-
-    Raises:
-        ModelUnavailable: it is not known, or the file is not a whole model.
-    """
+    """The description of the file's architecture."""
     architecture = file.value("general.architecture", str)
     if (kind := file.value("general.type", str, "model")) == "adapter":
         raise ModelUnavailable(

@@ -6,10 +6,10 @@ how text is split, and merges that follow from scores.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
-import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,11 +39,7 @@ _AS_GPT2 = ("gpt-2", "olmo", "granite-docling")
 
 
 def has_chat_template(path: Path) -> bool:
-    """Whether the file has a chat template.
-
-    Raises:
-        ModelUnavailable: the file is damaged.
-    """
+    """Whether the file has a chat template."""
     return _has_chat_template(path, path.stat().st_mtime_ns)
 
 
@@ -54,11 +50,7 @@ def _has_chat_template(path: Path, modified: int) -> bool:
 
 
 def control_tokens(path: Path) -> list[tuple[int, str]]:
-    """The ids and names of the control tokens.
-
-    Raises:
-        ModelUnavailable: the file is damaged.
-    """
+    """The ids and names of the control tokens."""
     file = GGUFFile(path)
     tokens, kinds = file.texts("tokenizer.ggml.tokens"), file.numbers("tokenizer.ggml.token_type")
     return [
@@ -69,11 +61,7 @@ def control_tokens(path: Path) -> list[tuple[int, str]]:
 
 
 def load(path: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer in a GGUF file, with its special tokens and its chat template.
-
-    Raises:
-        ModelUnavailable: the file is damaged, or its kind of tokenizer is not supported.
-    """
+    """The tokenizer in a GGUF file, with its special tokens and its chat template."""
     file = GGUFFile(path)
     tokens = file.texts("tokenizer.ggml.tokens")
     if not tokens or len(max(tokens, key=len)) > _LONGEST_TOKEN:
@@ -113,7 +101,9 @@ def load(path: Path) -> PreTrainedTokenizerFast:
                 pad_token=names.get("padding"),
                 chat_template=file.optional("tokenizer.chat_template", str),
             )
-        _give_back_memory()
+        # To build one of 262,144 tokens takes 280 MB, just before weights are read.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
         return made
     except ModelUnavailable:
         raise
@@ -133,16 +123,6 @@ def _set_repeated_apart(tokens: list[str], kinds: list[int]) -> None:
             tokens[place] = f"<repeated {place}>"
             if kinds:
                 kinds[place] = _CONTROL
-
-
-def _give_back_memory() -> None:
-    """Returns freed memory to the system, if the C library can.
-
-    Building a tokenizer of 262,144 tokens takes 280 MB, just before weights are read.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
 
 
 def _byte_level(file: GGUFFile, tokens: list[str], pre: str) -> tokenizers.Tokenizer:
@@ -239,10 +219,7 @@ def _add_tokens(
     tokenizer.add_tokens(
         [
             AddedToken(
-                token,
-                normalized=False,
-                special=kind != _USER_DEFINED,
-                rstrip=token not in plain,
+                token, normalized=False, special=kind != _USER_DEFINED, rstrip=token not in plain
             )
             for token, kind in zip(tokens, kinds, strict=False)
             # Runs of ▁ are in the text only after normalisation.

@@ -1,7 +1,4 @@
-"""Parts of a mapped file, whose pages are freed with them.
-
-Knows how much memory a part takes.
-"""
+"""Parts of a mapped file, whose pages are freed with them."""
 
 from __future__ import annotations
 

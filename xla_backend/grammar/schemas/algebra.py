@@ -57,7 +57,6 @@ class Algebra:
         """Takes a schema.
 
         Args:
-            root: the schema.
             is_closed: as under OpenAI's `strict`: objects have no other members than those named,
                 unless `additionalProperties` says so, and keywords that are not known are refused.
             is_lenient: whether a keyword that cannot be read is left out.
@@ -94,11 +93,7 @@ class Algebra:
         return self._goals[name]
 
     def cases(self, goals: Goals) -> list[Case]:
-        """The cases of which each value that satisfies all goals is in at least one.
-
-        Raises:
-            InvalidRequest: there are too many, a keyword cannot be read, or cannot be followed.
-        """
+        """The cases of which each value that satisfies all goals is in at least one."""
         if goals not in self._cases:
             self._open.add(goals)
             found: dict[Any, Case] = {}
@@ -114,7 +109,6 @@ class Algebra:
         return goals in self._open or bool(self.cases(goals))
 
     def holds(self, value: Any, goals: Goals) -> bool:
-        """Whether a value satisfies them."""
         return any(self._is_in(value, case) for case in self.cases(goals))
 
     def _is_in(self, value: Any, case: Case) -> bool:
@@ -326,7 +320,6 @@ class Algebra:
         return read(self, schema[keyword], schema, f"{at}/{keyword}", is_held)
 
     def _normal(self, schema: Mapping[str, Any], at: str) -> dict[str, Any]:
-        """See `drafts.normalized`."""
         if id(schema) not in self._read:
             alone = "$ref" in schema and self._refs_alone
             given = {"$ref": schema["$ref"]} if alone else schema
@@ -335,11 +328,7 @@ class Algebra:
         return self._read[id(schema)]
 
     def target(self, ref: str, at: str) -> Any:
-        """The part of the schema that a reference names.
-
-        Raises:
-            InvalidRequest: there is none.
-        """
+        """The part of the schema that a reference names."""
         try:
             return self._references.target(ref)
         except KeyError:

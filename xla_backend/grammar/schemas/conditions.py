@@ -1,7 +1,4 @@
-"""Conditions on JSON values: what remains of a schema's keywords.
-
-Knows which values a condition allows apart from what is inside them. Must not know keywords.
-"""
+"""Conditions on JSON values: what remains of a schema's keywords."""
 
 from __future__ import annotations
 
@@ -188,7 +185,6 @@ class Case(NamedTuple):
     values: tuple[Any, ...] | None = None
 
     def of(self, *kinds: type) -> list[Any]:
-        """The conditions of some kinds."""
         return [each for each in self.conditions if isinstance(each, kinds)]
 
 
@@ -217,7 +213,6 @@ def _plain(value: Any) -> Any:
 
 
 def type_of(value: Any) -> str:
-    """The type of a JSON value."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):
@@ -247,7 +242,6 @@ def merged_count(counts: Iterable[Any]) -> tuple[int, int | None]:
 
 
 def refused(what: str, at: str, instead: str = "leave it out") -> InvalidRequest:
-    """The error for what cannot be followed."""
     return InvalidRequest(
         f"the JSON schema has {what} at {at}, which the grammar cannot hold: {instead}."
     )

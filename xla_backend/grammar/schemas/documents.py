@@ -1,8 +1,8 @@
 """Rules of the JSON documents that a schema allows.
 
-Knows how JSON writes the cases of a schema (`algebra`): in which order members come, where commas
-are. Must not know keywords nor tokens. Of all valid documents those can be written that name
-properties in the schema's order, others behind them, and break lines and indent as people do.
+Knows how JSON writes the cases of a schema (`algebra`). Of all valid documents those can be written
+that name properties in the schema's order, others behind them, and break lines and indent as people
+do.
 """
 
 from __future__ import annotations
@@ -64,11 +64,7 @@ _ORDER = ("string", "number", "boolean", "null", "object", "array")
 
 @functools.lru_cache(32)
 def read(text: str, *, is_closed: bool, is_lenient: bool = False) -> DocumentRules:
-    """The rules of a schema as JSON; see `Algebra`.
-
-    Raises:
-        InvalidRequest: no value is allowed, or a keyword cannot be read or followed.
-    """
+    """The rules of a schema as JSON; see `Algebra`."""
     try:
         return DocumentRules(Algebra(json.loads(text), is_closed=is_closed, is_lenient=is_lenient))
     except RecursionError:
@@ -84,11 +80,6 @@ class DocumentRules:
     """
 
     def __init__(self, algebra: Algebra) -> None:
-        """Makes them.
-
-        Raises:
-            InvalidRequest: no value is allowed, or a keyword cannot be followed.
-        """
         self.algebra = algebra
         self._rules: list[Node | None] = []
         self._of_goals: dict[Goals, int] = {}
@@ -177,19 +168,14 @@ class DocumentRules:
             is_one = {number for number, each in enumerate(some) if algebra.is_some(each, name)}
             witness = self._witness(goals, some, is_one)
             if algebra.nothing not in goals or is_needed:
-                text = Terminal(f"{json_text.value(name)}[ ]?:[ ]?")
+                text = Terminal(json_text.value(name) + json_text.COLON)
                 parts.append(_Member(text, self._value(goals), is_needed, witness))
         extras = self._extras(case, list(named), on_names, some, is_closed)
         body = self._members(parts, extras, fewest, most, len(some), at)
         return Enclosed("{", "}", body)
 
     def _extras(
-        self,
-        case: Case,
-        named: list[str],
-        on_names: Goals,
-        some: list[SomeMember],
-        is_closed: bool,
+        self, case: Case, named: list[str], on_names: Goals, some: list[SomeMember], is_closed: bool
     ) -> list[_Member]:
         """The members that are not named, by the patterns that their names match."""
         members = case.of(Members)
@@ -409,13 +395,7 @@ class DocumentRules:
         return Enclosed("[", "]", body)
 
     def _with_some(
-        self,
-        case: Case,
-        some: list[SomeItem],
-        front: int,
-        fewest: int,
-        most: int | None,
-        at: str,
+        self, case: Case, some: list[SomeItem], front: int, fewest: int, most: int | None, at: str
     ) -> Node:
         """Items of which some must satisfy more: states by place and those that are pending."""
         top = max(front, fewest, 1, *(each.start for each in some), 0 if most is None else most + 1)
@@ -450,9 +430,6 @@ class DocumentRules:
         Args:
             any_levels: how deep a value may nest of which the schema says nothing; None if it
                 must be any.
-
-        Raises:
-            InvalidRequest: no regular expression of a reasonable size does.
         """
         if self.has_unique:
             raise refused("uniqueItems", "#")

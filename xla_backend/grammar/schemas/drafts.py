@@ -1,7 +1,6 @@
 """Keywords of all drafts (4 to 2020-12, and OpenAPI 3.0) in the newest one's form.
 
-Knows which values a keyword can have, what people write instead, and how drafts differ. Must not
-know what keywords mean.
+Knows which values a keyword can have, what people write instead, and how drafts differ.
 """
 
 from __future__ import annotations
@@ -28,20 +27,16 @@ NUMBER_FORMATS = {"int32": 31, "int64": 63}
 
 
 def normalized(schema: Mapping[str, Any], at: str, is_lenient: bool) -> dict[str, Any]:
-    """A schema with its keywords in the newest draft's form.
-
-    Raises:
-        InvalidRequest: one has a value of another type, and is not to be left out.
-    """
+    """A schema with its keywords in the newest draft's form."""
     found: dict[str, Any] = {}
     for keyword, value in schema.items():
-        check = _CHECKS.get(keyword)
+        check, must = _CHECKS.get(keyword, (None, ""))
         if check is None or (value := check(value)) is not None:
             found[keyword] = value
         elif keyword == "required" and isinstance(schema[keyword], bool):
             continue  # draft 3: read by the schema around it
         elif schema[keyword] is not None and not is_lenient:
-            raise InvalidRequest(f"{keyword} must be {_MUST[check]} at {at}.")
+            raise InvalidRequest(f"{keyword} must be {must} at {at}.")
     for side in ("Minimum", "Maximum"):
         exclusive, bound = f"exclusive{side}", found.get(side.lower())
         is_boolean = isinstance(found.get(exclusive), bool)
@@ -105,47 +100,36 @@ def _as_types(value: Any) -> list[Any] | None:
     return kinds if all(kind in (*TYPES, "integer") for kind in kinds) else None
 
 
-def _as_list(value: Any) -> list[Any] | None:
-    return value if isinstance(value, list) else None
-
-
 def _as_names(value: Any) -> list[str] | None:
     is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
     return list(dict.fromkeys(value)) if is_list else None
 
 
-def _as_object(value: Any) -> Mapping[str, Any] | None:
-    return value if isinstance(value, Mapping) else None
+def _of(kind: type) -> Callable[[Any], Any]:
+    return lambda value: value if isinstance(value, kind) else None
 
 
-def _as_text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-_MUST: dict[Callable[[Any], Any], str] = {
-    _as_count: "a whole number, and not below 0",
-    _as_number: "a number",
-    _as_bound: "a number",
-    _as_step: "a number above 0",
-    _as_types: "a type that JSON has, or several",
-    _as_list: "a list",
-    _as_names: "a list of names",
-    _as_object: "an object",
-    _as_text: "text",
-}
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    keyword: check
-    for check, keywords in {
-        _as_count: "minLength maxLength minProperties maxProperties minItems maxItems minContains "
-        "maxContains",
-        _as_number: "minimum maximum",
-        _as_bound: "exclusiveMinimum exclusiveMaximum",
-        _as_step: "multipleOf divisibleBy",
-        _as_types: "type",
-        _as_list: "enum allOf anyOf oneOf prefixItems",
-        _as_names: "required",
-        _as_object: "properties patternProperties dependencies dependentRequired dependentSchemas",
-        _as_text: "pattern format $ref $dynamicRef $recursiveRef",
-    }.items()
+_CHECKS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    keyword: (check, must)
+    for keywords, check, must in (
+        (
+            "minLength maxLength minProperties maxProperties minItems maxItems minContains "
+            "maxContains",
+            _as_count,
+            "a whole number, and not below 0",
+        ),
+        ("minimum maximum", _as_number, "a number"),
+        ("exclusiveMinimum exclusiveMaximum", _as_bound, "a number"),
+        ("multipleOf divisibleBy", _as_step, "a number above 0"),
+        ("type", _as_types, "a type that JSON has, or several"),
+        ("enum allOf anyOf oneOf prefixItems", _of(list), "a list"),
+        ("required", _as_names, "a list of names"),
+        (
+            "properties patternProperties dependencies dependentRequired dependentSchemas",
+            _of(Mapping),
+            "an object",
+        ),
+        ("pattern format $ref $dynamicRef $recursiveRef", _of(str), "text"),
+    )
     for keyword in keywords.split()
 }

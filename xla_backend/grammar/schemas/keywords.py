@@ -1,7 +1,6 @@
 """What keywords say: the branches of which one must hold where a keyword holds, or does not.
 
-Knows each keyword and what becomes of it under negation. Must not know how branches are multiplied
-out: `algebra` does.
+`algebra` multiplies them out.
 """
 
 from __future__ import annotations
@@ -70,15 +69,11 @@ class Schemas(Protocol):
 Reader = Callable[[Schemas, Any, Mapping[str, Any], str, bool], Factor]
 
 
-def _either(kind: str, held: Condition, *violated: Condition) -> Callable[[bool], Factor]:
+def _either(is_held: bool, kind: str, held: Condition, *violated: Condition) -> Factor:
     """A condition on values of a type, or what violates it."""
-
-    def branches(is_held: bool) -> Factor:
-        if is_held:
-            return [Branch(Case(conditions=(held,)))]
-        return [Branch(Case(frozenset([kind]), (each,))) for each in violated]
-
-    return branches
+    if is_held:
+        return [Branch(Case(conditions=(held,)))]
+    return [Branch(Case(frozenset([kind]), (each,))) for each in violated]
 
 
 def _type(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
@@ -102,21 +97,17 @@ def _values(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Fac
     return [Branch(Case(values=values))] if values else []
 
 
-def _const(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
-    return _values(of, [value], schema, at, is_held)
-
-
 def _fewest(kind: str, condition: type) -> Reader:
     def read(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
         violated = [condition(0, value - 1)] if value else []
-        return _either(kind, condition(value, None), *violated)(is_held)
+        return _either(is_held, kind, condition(value, None), *violated)
 
     return read
 
 
 def _most(kind: str, condition: type) -> Reader:
     def read(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
-        return _either(kind, condition(0, value), condition(value + 1, None))(is_held)
+        return _either(is_held, kind, condition(0, value), condition(value + 1, None))
 
     return read
 
@@ -126,14 +117,14 @@ def _bound(is_low: bool, is_in: bool) -> Reader:
         number = Decimal(str(value))
         held = Range((number, is_in), None) if is_low else Range(None, (number, is_in))
         rest = Range(None, (number, not is_in)) if is_low else Range((number, not is_in), None)
-        return _either("number", held, rest)(is_held)
+        return _either(is_held, "number", held, rest)
 
     return read
 
 
 def _multiple(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
     step = Decimal(str(value))
-    return _either("number", Multiple(step, True), Multiple(step, False))(is_held)
+    return _either(is_held, "number", Multiple(step, True), Multiple(step, False))
 
 
 def _pattern(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
@@ -143,13 +134,13 @@ def _pattern(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Fa
         if of.is_lenient:
             return no_branch(of, value, schema, at, is_held)
         raise InvalidRequest(f"at {at} of the JSON schema {error}") from error
-    return _either("string", Matches(pattern, True), Matches(pattern, False))(is_held)
+    return _either(is_held, "string", Matches(pattern, True), Matches(pattern, False))
 
 
 def _format(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
     if value in json_text.FORMATS:
         pattern = Pattern.of_format(value)
-        return _either("string", Matches(pattern, True), Matches(pattern, False))(is_held)
+        return _either(is_held, "string", Matches(pattern, True), Matches(pattern, False))
     if of.is_closed and not of.is_lenient and value not in {*_FREE_FORMATS, *NUMBER_FORMATS}:
         raise InvalidRequest(
             f"the JSON schema has the format {value[:40]!r} at {at}, which cannot be followed: "
@@ -186,12 +177,12 @@ def no_branch(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> F
 
 def _names(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
     goal = of.goal(value, at, is_held)
-    return _either("object", Names(goal), SomeMember(name=goal))(is_held)
+    return _either(is_held, "object", Names(goal), SomeMember(name=goal))
 
 
 def _required(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
     absent = [Members({name: of.nothing}) for name in value]
-    return _either("object", Required(tuple(value)), *absent)(is_held)
+    return _either(is_held, "object", Required(tuple(value)), *absent)
 
 
 def _prefix(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
@@ -211,7 +202,7 @@ def _items(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Fact
     if "prefixItems" in schema:
         return no_branch(of, value, schema, at, is_held)
     goal = of.goal(value, at, is_held)
-    return _either("array", Items((), goal), SomeItem(0, goal))(is_held)
+    return _either(is_held, "array", Items((), goal), SomeItem(0, goal))
 
 
 def _contains(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
@@ -221,7 +212,7 @@ def _contains(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> F
     if fewest > 1 or most is not None:
         raise refused("minContains or maxContains", at)
     goal = of.goal(value, at, is_held)
-    return _either("array", SomeItem(0, goal), Items((), goal))(is_held)
+    return _either(is_held, "array", SomeItem(0, goal), Items((), goal))
 
 
 def _unique(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
@@ -229,21 +220,19 @@ def _unique(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Fac
         return no_branch(of, value, schema, at, is_held)
     if not is_held:
         raise refused("uniqueItems under not or oneOf", at)
-    return _either("array", Unique())(True)
+    return _either(True, "array", Unique())
 
 
-def _all_of(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
-    goals = [of.goal(each, f"{at}/{n}", is_held) for n, each in enumerate(value)]
-    if is_held:
-        return [Branch(Case(), tuple(goals))]
-    return [Branch(Case(), (goal,)) for goal in goals]
+def _combined(are_all: bool) -> Reader:
+    """All of them hold, or any; under negation the other way round."""
 
-
-def _any_of(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
-    goals = [of.goal(each, f"{at}/{n}", is_held) for n, each in enumerate(value)]
-    if is_held:
+    def read(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
+        goals = [of.goal(each, f"{at}/{n}", is_held) for n, each in enumerate(value)]
+        if are_all is is_held:
+            return [Branch(Case(), tuple(goals))]
         return [Branch(Case(), (goal,)) for goal in goals]
-    return [Branch(Case(), tuple(goals))]
+
+    return read
 
 
 def _one_of(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
@@ -254,19 +243,11 @@ def _one_of(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Fac
     if not is_held:
         both = [Branch(Case(), (held[n], held[m])) for n, m in sorted(overlap)]
         return [Branch(Case(), tuple(violated)), *both]
+    others = [
+        [m for m in range(len(held)) if (max(n, m), min(n, m)) in overlap] for n in range(len(held))
+    ]
     return [
-        Branch(
-            Case(),
-            (
-                goal,
-                *(
-                    violated[m]
-                    for m in range(len(held))
-                    if (max(n, m), min(n, m)) in overlap and m != n
-                ),
-            ),
-        )
-        for n, goal in enumerate(held)
+        Branch(Case(), (goal, *(violated[m] for m in others[n]))) for n, goal in enumerate(held)
     ]
 
 
@@ -276,16 +257,12 @@ def _not(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor
 
 def _if(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
     place = at.rpartition("/")[0]
-    return [
-        Branch(
-            Case(),
-            (
-                of.goal(value, at, is_true),
-                of.goal(schema.get(way, True), f"{place}/{way}", is_held),
-            ),
-        )
-        for is_true, way in ((True, "then"), (False, "else"))
-    ]
+
+    def branch(way: str) -> Branch:
+        goal = of.goal(schema.get(way, True), f"{place}/{way}", is_held)
+        return Branch(Case(), (of.goal(value, at, way == "then"), goal))
+
+    return [branch("then"), branch("else")]
 
 
 def _dependencies(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -> Factor:
@@ -303,7 +280,7 @@ def _dependencies(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) 
         ]
     if len(needs) > 1:
         parts = [{"dependentSchemas": {name: each}} for each, name in needs]
-        return _all_of(of, parts, schema, at, True)
+        return _combined(True)(of, parts, schema, at, True)
     return [
         branch
         for each, name in needs
@@ -346,7 +323,7 @@ def _unevaluated(of: Schemas, value: Any, schema: Any, at: str, is_held: bool) -
 READ: dict[str, Reader] = {
     "type": _type,
     "enum": _values,
-    "const": _const,
+    "const": lambda of, value, *more: _values(of, [value], *more),
     "minLength": _fewest("string", Length),
     "maxLength": _most("string", Length),
     "pattern": _pattern,
@@ -369,8 +346,8 @@ READ: dict[str, Reader] = {
     "maxItems": _most("array", Count),
     "uniqueItems": _unique,
     "contains": _contains,
-    "allOf": _all_of,
-    "anyOf": _any_of,
+    "allOf": _combined(True),
+    "anyOf": _combined(False),
     "oneOf": _one_of,
     "not": _not,
     "if": _if,

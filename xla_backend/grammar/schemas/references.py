@@ -1,7 +1,4 @@
-"""`References`: the parts of a schema that its references name.
-
-Knows identifiers, anchors and pointers (RFC 6901). Must not know what keywords mean.
-"""
+"""`References`: parts of a schema by identifiers, anchors and pointers (RFC 6901)."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ class References:
         self._index(root, "")
 
     def _index(self, schema: Any, base: str) -> None:
-        """Finds the names that references can have."""
         todo = [(schema, base)]
         while todo:
             schema, base = todo.pop()
@@ -52,7 +48,7 @@ class References:
             if pointer and not pointer.startswith("/"):
                 break
             for part in pointer.split("/")[1:]:
-                name = _unquoted(part)
+                name = unquote(part).replace("~1", "/").replace("~0", "~")
                 try:
                     target = target[int(name) if isinstance(target, list) else name]
                 except (KeyError, TypeError, ValueError, IndexError):
@@ -64,7 +60,3 @@ class References:
 
 def _same_document(known: str, base: str) -> bool:
     return known == base or known.rstrip("/").endswith("/" + base.lstrip("./"))
-
-
-def _unquoted(part: str) -> str:
-    return unquote(part).replace("~1", "/").replace("~0", "~")

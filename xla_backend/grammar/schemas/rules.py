@@ -95,7 +95,7 @@ def without_dead_ends(rules: list[Any], start: Node) -> tuple[list[Any], Node | 
     while len(open_rules) != before:
         before, left = len(open_rules), []
         for number in open_rules:
-            if _has_end(rules[number], ended):
+            if _live(rules[number], ended) is not None:
                 ended.add(number)
             else:
                 left.append(number)
@@ -106,8 +106,6 @@ def without_dead_ends(rules: list[Any], start: Node) -> tuple[list[Any], Node | 
 def _live(node: Any, ended: set[int]) -> Node | None:
     """A part without ways that have no end; None where all have none."""
     match node:
-        case None:
-            return None
         case Terminal(regex, also):
             return node if not also or _has_text(regex, also) else None
         case Ref(rule):
@@ -131,41 +129,17 @@ def _live(node: Any, ended: set[int]) -> Node | None:
     return node
 
 
-def _has_end(node: Any, ended: set[int]) -> bool:
-    """Whether a part has a text, if these rules have."""
-    match node:
-        case Terminal(regex, also):
-            return not also or _has_text(regex, also)
-        case Ref(rule):
-            return rule in ended
-        case Sequence(parts):
-            return all(_has_end(part, ended) for part in parts)
-        case Either(ways):
-            return any(_has_end(way, ended) for way in ways)
-        case Repetition(part, fewest):
-            return not fewest or _has_end(part, ended)
-        case Enclosed(_, _, part):
-            return _has_end(part, ended)
-    return True
-
-
 @functools.lru_cache(4000)
 def _has_text(regex: str, also: tuple[tuple[str, bool], ...]) -> bool:
     return step_by_step.has_text(f"start: T\nT: {_terminal(regex, also)}")
 
 
 def _terminal(regex: str, also: tuple[tuple[str, bool], ...]) -> str:
-    parts = [(regex, True), *also]
-    return " & ".join(("" if held else "~") + _slashed(text) for text, held in parts)
-
-
-def _slashed(regex: str) -> str:
-    return "/" + regex.replace("/", "\\x2f") + "/"
+    parts = [(text.replace("/", "\\x2f"), held) for text, held in ((regex, True), *also)]
+    return " & ".join(f"{'' if held else '~'}/{text}/" for text, held in parts)
 
 
 class RegexWriter:
-    """Writes rules as a regular expression."""
-
     def __init__(self, rules: list[Any], any_levels: int | None) -> None:
         self._rules, self._any_levels = rules, any_levels
         self._open: set[int] = set()
@@ -208,8 +182,6 @@ class RegexWriter:
 
 
 class RulesWriter:
-    """Writes rules in the notation of `step_by_step`."""
-
     def __init__(self, rules: list[Any], is_regular: bool, prefix: str) -> None:
         self._rules, self._is_regular, self._prefix = rules, is_regular, prefix
         self._texts: dict[str, str] = {}
@@ -267,19 +239,10 @@ class RulesWriter:
         return f"{self._prefix}any"
 
 
-_ANY_OBJECT = Enclosed(
-    "{",
-    "}",
-    optional(
-        in_order(
-            Terminal(f"{json_text.STRING}[ ]?:[ ]?"),
-            ANYTHING,
-            Repetition(
-                in_order(COMMA, Terminal(f"{json_text.STRING}[ ]?:[ ]?"), ANYTHING), 0, None
-            ),
-        )
-    ),
-)
-_ANY_ARRAY = Enclosed(
-    "[", "]", optional(in_order(ANYTHING, Repetition(in_order(COMMA, ANYTHING), 0, None)))
-)
+def _any_number_of(each: Node) -> Node:
+    return optional(in_order(each, Repetition(in_order(COMMA, each), 0, None)))
+
+
+_ANY_MEMBER = in_order(Terminal(json_text.STRING + json_text.COLON), ANYTHING)
+_ANY_OBJECT = Enclosed("{", "}", _any_number_of(_ANY_MEMBER))
+_ANY_ARRAY = Enclosed("[", "]", _any_number_of(ANYTHING))

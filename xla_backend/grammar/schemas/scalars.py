@@ -1,7 +1,4 @@
-"""Texts of strings, numbers and constants that a case allows, as parts of rules.
-
-Knows how JSON writes them. Must not know keywords.
-"""
+"""Texts of strings, numbers and constants that a case allows, as parts of rules."""
 
 from __future__ import annotations
 
@@ -33,7 +30,6 @@ from xla_backend.interface.errors import InvalidRequest
 
 
 def constants(values: Iterable[Any]) -> Iterable[Node]:
-    """The texts of some values."""
     scalars = [value for value in values if not isinstance(value, list | dict)]
     if scalars:
         yield Terminal(any_constant(scalars))
@@ -49,7 +45,7 @@ def _constant(value: Any) -> Node:
     for each in value:
         parts += [COMMA] if parts else []
         if isinstance(value, dict):
-            parts.append(Terminal(f"{json_text.value(each)}[ ]?:[ ]?"))
+            parts.append(Terminal(json_text.value(each) + json_text.COLON))
         parts.append(_constant(value[each] if isinstance(value, dict) else each))
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     return Enclosed(opening, closing, Sequence(tuple(parts)))
@@ -89,7 +85,7 @@ def text(parts: list[tuple[str, bool]], is_name: bool = False) -> Terminal:
     parts = list(dict.fromkeys(parts))
     first = next((part for part in parts if part[1]), (json_text.STRING, True))
     rest = tuple(part for part in parts if part != first)
-    colon = "[ ]?:[ ]?" if is_name else ""
+    colon = json_text.COLON if is_name else ""
     return Terminal(first[0] + colon, tuple((text + colon, held) for text, held in rest))
 
 

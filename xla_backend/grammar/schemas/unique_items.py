@@ -31,7 +31,6 @@ class _Open:
         is_object, is_unique: what it is.
         start: where its current item begins in the text. count: of its items before that.
         seen: the items before, as keys and as they were written.
-        name: of the current member.
     """
 
     goals: set[Goals]
@@ -47,7 +46,6 @@ class UniqueItems:
     """Follows one document."""
 
     def __init__(self, algebra: Algebra, vocabulary: TokenBytes) -> None:
-        """Begins with an empty text."""
         self._algebra, self._vocabulary = algebra, vocabulary
         self._text = bytearray()
         self._open: list[_Open] = []
@@ -55,15 +53,10 @@ class UniqueItems:
         self._is_escaped = False
 
     def for_row(self) -> UniqueItems:
-        """One for a further text."""
         return UniqueItems(self._algebra, self._vocabulary)
 
     def follow(self, text: bytes) -> None:
-        """Reads more of the document.
-
-        Raises:
-            InvalidRequest: an item is there twice: written in two ways, or in one token.
-        """
+        """Reads more of the document."""
         for byte in text:
             self._text.append(byte)
             self._read(chr(byte))

@@ -34,11 +34,6 @@ class Module:
     """An `HloModuleProto` with its computations and instructions by id."""
 
     def __init__(self, serialized: bytes) -> None:
-        """Parses it.
-
-        Raises:
-            google.protobuf.message.DecodeError: it is another message.
-        """
         self.proto = protos.hlo().HloModuleProto.FromString(serialized)
         for computation in self.proto.computations:
             _number(computation)
@@ -85,7 +80,6 @@ def elements(shape: Any) -> int:
 
 
 def size(shape: Any) -> int:
-    """Bytes of a shape."""
     if shape.tuple_shapes:
         return sum(map(size, shape.tuple_shapes))
     return math.prod(shape.dimensions) * _width(shape.element_type)

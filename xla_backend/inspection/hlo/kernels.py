@@ -58,8 +58,6 @@ class Kernel:
 
 @dataclass
 class Walk:
-    """A walk through a module."""
-
     module: Module  # the module
     depth_of: Callable[[int], int | None]  # the layer of an argument of the function, or None
     ends_layers: Collection[int]  # arguments after which a value belongs to no layer: the head
@@ -69,16 +67,14 @@ class Walk:
 
     def run(self) -> list[Kernel]:
         """The kernels, in the order in which the program lists them."""
-        arguments = [Value(frozenset([number])) for number in range(self._number_of_arguments())]
+        count = sum(each.opcode == "parameter" for each in self.module.entry.instructions)
+        arguments = [Value(frozenset([number])) for number in range(count)]
         loops = self._loops = [] if self.body_only else None
         self._computation(self.module.entry, arguments, 1)
         if loops is None:
             return self.kernels
         # The loop that reads the most is the one over tokens.
         return max(loops, key=lambda found: sum(sum(k.reads.values()) for k in found), default=[])
-
-    def _number_of_arguments(self) -> int:
-        return sum(each.opcode == "parameter" for each in self.module.entry.instructions)
 
     def _computation(self, computation: Any, arguments: Sequence[Value], calls: int) -> Value:
         values: dict[int, Value] = {}

@@ -1,7 +1,4 @@
-"""The number of TensorFlow operations, for one call or one round of a loop.
-
-Knows function definitions: calls, branches, loops.
-"""
+"""The number of TensorFlow operations, for one call or one round of a loop."""
 
 from __future__ import annotations
 
@@ -54,7 +51,6 @@ class _Counter:
         return self._counted[name]
 
     def _inside(self, node: Any) -> int:
-        """The operations of the functions that a node calls."""
         if node.op in _CALLS:
             return self.of(node.attr["f"].func.name)
         if node.op in _BRANCHES:

@@ -1,7 +1,4 @@
-"""Where a kernel comes from: the layer, the part of the model, the line of Python.
-
-Knows how checkpoints name weights and how this package's models name their functions.
-"""
+"""Where a kernel comes from: the layer, the part of the model, the line of Python."""
 
 from __future__ import annotations
 

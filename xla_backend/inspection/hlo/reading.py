@@ -1,6 +1,6 @@
 """`read`: inspects the compiled functions of a cache key in the store.
 
-Knows the contents of the store's entries. Nothing is traced, compiled or run.
+Nothing is traced, compiled or run.
 """
 
 from __future__ import annotations
@@ -33,12 +33,7 @@ def read(store: Store, identity: str, key: CacheKey) -> tuple[FunctionInside, Fu
     """Prefill in one call, and decode for one token.
 
     Args:
-        store: has the functions.
         identity: of the model, from `naming.identity`.
-        key: of the functions.
-
-    Raises:
-        InvalidRequest: they are not in the store.
     """
     prefill = naming.prefill_function(identity)
     decode = naming.decode_function(identity, key)
@@ -52,13 +47,14 @@ def _read(store: Store, function: str, code_entry: str, is_decode: bool) -> Func
     traced, blobs = _load(store, naming.trace_entry(function))
     compiled, (_, code, hlo) = _load(store, code_entry)
     functions, sources = blobs[: traced["functions"]], blobs[traced["functions"] :]
-    executable = _executable(code)
-    module = Module(_optimized(executable))
+    entry, _ = xla_files.file_messages()
+    whole, first = protos.executable()
+    executable = whole.FromString(entry.FromString(code).executable)
+    module = Module(first.FromString(executable.hlo).value)
     weights = _Weights(module, traced["captures"])
     kernels = weights.walk(module, is_decode)
     before = weights.walk(Module(zlib.decompress(hlo)), is_decode)
     memory = _memory(executable)
-    _, first = protos.executable()
     # Prefill has a branch that runs the prompt. Decode's usual token is not the first, and sampled
     # only if the options say so: see `model.decoding`.
     counted = (
@@ -102,7 +98,6 @@ class _Weights:
         return Walk(module, self._layer, shared, body_only).run()
 
     def read_by(self, kernel: Kernel) -> dict[str, int]:
-        """Bytes that a kernel reads, by weight."""
         return {
             self._names[number]: count
             for number, count in kernel.reads.items()
@@ -177,14 +172,3 @@ def _load(store: Store, name: str) -> Entry:
             "with it first."
         )
     return found
-
-
-def _executable(code: bytes) -> Any:
-    entry, _ = xla_files.file_messages()
-    whole, _ = protos.executable()
-    return whole.FromString(entry.FromString(code).executable)
-
-
-def _optimized(executable: Any) -> bytes:
-    _, first = protos.executable()
-    return first.FromString(executable.hlo).value

@@ -9,9 +9,6 @@ order, each scaled to the overall maximum (as in T. Dao et al., "Flash-Decoding"
 token's result depends only on its row, bit by bit: not on tokens computed beside it, nor on
 threads. A unit of work is a head of keys, a split, and neighbouring tokens of a row; the thread
 that does the last split of these adds up.
-
-    T  tokens of a call, at least 1  R  rows of the KV memory
-    D  numbers of a head             M  blocks that a row has room for
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from xla_backend.kernels import machine_code, registration
 from xla_backend.kernels.attention import exponential
 from xla_backend.kernels.attention.exponential import constant
 from xla_backend.kernels.attention.kv_blocks import BLOCK
+from xla_backend.kernels.attention.recurrence import place_of
 from xla_backend.kernels.handler import Handler
 from xla_backend.kernels.machine_code import (
     BIT,
@@ -76,14 +74,13 @@ _GROUP = {"last": 0, "count": 8, "splits_before": 16, "sums_before": 24, "done":
 def layer_bytes(kv_heads: int, head_size: int) -> int:
     """Bytes of a layer in a block, a multiple of 64.
 
-    For each head of keys and values: keys `[BLOCK / 64, D, 64]`, then values
+    For each head of keys and values, of D numbers: keys `[BLOCK / 64, D, 64]`, then values
     `[ceil(D / 64), BLOCK, 64]`, float32.
     """
     return 4 * kv_heads * BLOCK * (head_size + COLUMNS * -(-head_size // COLUMNS))
 
 
 def prepare() -> None:
-    """Starts compiling it; see `registration.prepare`."""
     registration.prepare(NAME, build)
 
 
@@ -498,7 +495,6 @@ def _group_size(builder: Builder, kv_heads: Value) -> Value:
 
 
 def _group(builder: Builder, job: Value, number: Value) -> Value:
-    """The address of a group."""
     (groups_at,) = _JOB.get(builder, job, "groups_at", POINTER)
     (kv_heads,) = _JOB.get(builder, job, "kv_heads")
     return builder.at(groups_at, builder.mul(number, _group_size(builder, kv_heads)))
@@ -510,8 +506,7 @@ def _of_group(builder: Builder, group: Value, name: str) -> Value:
 
 def _place(builder: Builder, places_at: Value, token: Value) -> tuple[Value, Value]:
     """A token's row (negative without a token) and its position (then 0)."""
-    place = builder.at(places_at, builder.mul(token, long(8)))
-    row, position = (builder.sext(builder.get(place, WORD, at), LONG) for at in (0, 4))
+    row, position = place_of(builder, places_at, token)
     is_none = builder.icmp_signed("<", row, long(0))
     return row, builder.select(is_none, long(0), position)
 

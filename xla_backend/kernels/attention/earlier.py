@@ -3,9 +3,6 @@
 Knows the layout of such lines in that memory. A block has a line for each of its positions, beside
 keys and values, so a row can be read in chunks, begin with cached blocks, or go back to an earlier
 position, as with attention. Or a row's state has its last lines, see `recurrence`.
-
-    T  tokens of a call, at least 1  R  rows of the KV memory
-    E  numbers of a line             M  blocks that a row has room for, and the state
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from llvmlite import ir
 
 from xla_backend.kernels import registration
 from xla_backend.kernels.attention.kv_blocks import BLOCK
-from xla_backend.kernels.attention.recurrence import RECENT
+from xla_backend.kernels.attention.recurrence import RECENT, place_of
 from xla_backend.kernels.handler import Handler
 from xla_backend.kernels.machine_code import FLOAT, LONG, POINTER, WORD, ForLoop, Value, long
 from xla_backend.kernels.matmul.matmul import NAN_BYTE
@@ -24,7 +21,7 @@ NAME = "earlier"
 
 
 def layer_bytes(width: int) -> int:
-    """Bytes that a layer takes of a block, a multiple of 64: `[BLOCK, E]` float32."""
+    """Bytes that a layer takes of a block, a multiple of 64: `[BLOCK, width]` float32."""
     return 4 * BLOCK * width
 
 
@@ -40,7 +37,6 @@ def row_bytes(taps: int, width: int) -> int:
 
 
 def prepare() -> None:
-    """Starts compiling it; see `registration.prepare`."""
     registration.prepare(NAME, build)
 
 
@@ -55,11 +51,6 @@ def build(name: str) -> ir.Module:
     size, in_state = call.mul(width, long(4)), call.icmp_unsigned("!=", recent, long(0))
     count = call.udiv(call.result_columns, width)
 
-    def place(token: Value) -> tuple[Value, Value]:
-        """A token's row and position."""
-        at = call.at(places_at, call.mul(token, long(8)))
-        return call.sext(call.get(at, WORD), LONG), call.sext(call.get(at, WORD, 4), LONG)
-
     def line(row: Value, position: Value) -> Value:
         block = call.udiv(position, long(BLOCK))
         block = call.select(in_state, call.sub(row_blocks, long(1)), block)
@@ -70,11 +61,10 @@ def build(name: str) -> ir.Module:
         return call.at(call.inttoptr(address, POINTER), at)
 
     def own(token: Value) -> Value:
-        """Where the line of a token of this call is."""
         return call.at(lines_at, call.mul(token, width), FLOAT)
 
     each = ForLoop(call, long(0), tokens, 1)
-    row, position = place(each.index)
+    row, position = place_of(call, places_at, each.index)
     back = ForLoop(call, long(0), count, 1)
     to = call.mul(call.add(call.mul(each.index, count), back.index), width)
     to = call.at(call.result, to, FLOAT)
@@ -87,7 +77,7 @@ def build(name: str) -> ir.Module:
             token = call.sub(each.index, call.add(back.index, long(1)))
             is_before = call.icmp_signed("<", token, long(0))
             token = call.select(is_before, long(0), token)
-            is_same = call.icmp_signed("==", place(token)[0], row)
+            is_same = call.icmp_signed("==", place_of(call, places_at, token)[0], row)
             with call.if_else(call.and_(is_same, call.not_(is_before))) as (new, old):
                 with new:
                     call.intrinsic("memcpy", POINTER, [to, own(token), size])
@@ -100,7 +90,7 @@ def build(name: str) -> ir.Module:
     each.close()
 
     each = ForLoop(call, long(0), tokens, 1)
-    row, position = place(each.index)
+    row, position = place_of(call, places_at, each.index)
     with call.if_then(call.icmp_signed(">=", row, long(0))):
         call.intrinsic("memcpy", POINTER, [line(row, position), own(each.index), size])
     each.close()

@@ -1,7 +1,4 @@
-"""How KV memory is divided.
-
-Knows how many positions a block has.
-"""
+"""How KV memory is divided."""
 
 BLOCK = 64
 """Positions in a block, a multiple of a tile's columns. Prefixes are cached in whole blocks, and

@@ -13,9 +13,6 @@ state of a row lies in memory of its own, whose address follows those of its blo
 A call's tokens may be drafts, of which some are refused: of `RECENT` tokens or fewer, only the
 first is certain, and the state stays as it was after that one. The others are written down, and the
 next call first takes those of them that stand before its own.
-
-    T  tokens of a call, at least 1  R  rows of the KV memory
-    M  blocks that a row has room for, and the state
 """
 
 from __future__ import annotations
@@ -64,12 +61,13 @@ _STEP = Job(
 
 
 class Heads(NamedTuple):
-    """Sizes.
+    """Sizes, and what a token does.
 
     Attributes:
         total: of heads. key_heads: divides it.
         keys, values: numbers of a key and of a value; multiples of 4 and of 16.
         alternate: whether heads have the heads of keys in turn, instead of neighbours one.
+        corrects: c.
     """
 
     total: int
@@ -77,9 +75,9 @@ class Heads(NamedTuple):
     keys: int
     values: int
     alternate: bool
+    corrects: bool
 
     def key_head(self, head: int) -> int:
-        """The head of keys and queries of a head."""
         if self.alternate:
             return head % self.key_heads
         return head // (self.total // self.key_heads)
@@ -107,7 +105,6 @@ class Heads(NamedTuple):
 
 
 def prepare() -> None:
-    """Starts compiling both; see `registration.prepare`."""
     registration.prepare(NAME, build)
     registration.prepare(STEP, build_step)
 
@@ -161,7 +158,7 @@ def _unit(module: ir.Module) -> ir.Function:
     head = builder.urem(number, heads)
     group = builder.at(groups_at, builder.mul(builder.udiv(number, heads), long(16)))
     first, count = builder.get(group, LONG), builder.get(group, LONG, 8)
-    row, position = _place(builder, places_at, first)
+    row, position = place_of(builder, places_at, first)
 
     def out(token: Value) -> Value:
         at = builder.add(builder.mul(builder.add(first, token), heads), head)
@@ -280,7 +277,7 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     groups_at = call.allocate(call.mul(tokens, long(16)))
     each = ForLoop(call, long(0), tokens, 1, [long(-1), long(-2)])
     number, row_before = each.values
-    row, _ = _place(call, places_at, each.index)
+    row, _ = place_of(call, places_at, each.index)
     starts = call.icmp_signed("!=", row, row_before)
     number = call.add(number, call.zext(starts, LONG))
     group = call.at(groups_at, call.mul(number, long(16)))
@@ -366,13 +363,13 @@ def _write_recent(call: Handler, values: dict[str, Value], groups: Value) -> Non
     each = ForLoop(call, long(0), groups, 1)
     group = call.at(values["groups_at"], call.mul(each.index, long(16)))
     first, count = call.get(group, LONG), call.get(group, LONG, 8)
-    row, _ = _place(call, values["places_at"], first)
+    row, _ = place_of(call, values["places_at"], first)
     is_row = call.icmp_signed(">=", row, long(0))
     has_drafts = call.icmp_unsigned("<", call.sub(count, long(2)), long(RECENT - 1))
     with call.if_then(call.and_(is_row, has_drafts)):
         state = _State(call, job, row)
         drafts = ForLoop(call, call.add(first, long(1)), call.add(first, count), 1)
-        _, position = _place(call, values["places_at"], drafts.index)
+        _, position = place_of(call, values["places_at"], drafts.index)
         line = call.at(values["lines_at"], call.mul(drafts.index, values["width"]), FLOAT)
         size = call.mul(values["width"], long(4))
         call.intrinsic("memcpy", POINTER, [state.recent(position), line, size])
@@ -380,8 +377,8 @@ def _write_recent(call: Handler, values: dict[str, Value], groups: Value) -> Non
     each.close()
 
 
-def _place(builder: Builder, places_at: Value, token: Value) -> tuple[Value, Value]:
+def place_of(builder: Builder, places_at: Value, token: Value) -> tuple[Value, Value]:
     """A token's row and position."""
     place = builder.at(places_at, builder.mul(token, long(8)))
-    row, position = (builder.get(place, WORD, at) for at in (0, 4))
-    return builder.sext(row, LONG), builder.sext(position, LONG)
+    row, position = (builder.sext(builder.get(place, WORD, at), LONG) for at in (0, 4))
+    return row, position

@@ -1,7 +1,4 @@
-"""A foreign function's call as an operation of a graph that XLA compiles.
-
-Knows StableHLO's form of such a call.
-"""
+"""A foreign function's call as an operation of a graph that XLA compiles."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ def call(
     """Calls a registered function in a graph that XLA compiles.
 
     Args:
-        name: of the function.
         operands: the first is `[rows, ...]`, with any number of rows, known when XLA compiles.
         columns: of the result.
         has_side_effect: whether it also writes elsewhere. XLA then keeps every call, but orders two

@@ -1,12 +1,9 @@
-"""`Matrix`: weights in the format and layout of fast products.
-
-Knows when our own machine code pays, and what is used otherwise.
-"""
+"""`Matrix`: weights in the format and layout of fast products."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -35,13 +32,17 @@ def has_product(weights: Weights) -> bool:
 
 
 class Matrix(NamedTuple):
-    """Weights `[in, out]` in their own format. A nest of variables, as layers are.
+    """Weights `[in, out]` in their own format; a nest of variables, as layers are.
+
+    Or several such matrices, of which a product takes one and reads only that.
 
     Attributes:
-        numbers: `[in, out]` float32, or tiles; see `tiles.Tiles`.
+        numbers: `[in, out]` float32, of several `[matrices, in, out]`, or the tiles of all, one
+            after the other; see `packing.Tiles`.
         number_format: of tiles; None if the matrix is small and XLA multiplies.
         inputs, outputs: the sizes `in` and `out`.
         in_eight_bits: whether products round activations to 8 bits; only with blocks.
+        matrices: how many of several there are; None for a single one.
     """
 
     numbers: tf.Variable
@@ -49,6 +50,7 @@ class Matrix(NamedTuple):
     inputs: int
     outputs: int
     in_eight_bits: bool = False
+    matrices: int | None = None
 
     @classmethod
     def of(
@@ -57,43 +59,60 @@ class Matrix(NamedTuple):
         save: Save,
         in_eight_bits: bool = False,
         multiplies: Callable[[Weights], bool] = has_product,
+        matrices: int | None = None,
     ) -> Matrix:
-        """From a checkpoint's weights `[out, in]`; floats are multiplied exactly in any case.
+        """From a checkpoint's weights `[out, in]`, or `[matrices * out, in]`.
 
         Args:
-            weights: see above.
-            save: makes the variable.
-            in_eight_bits: whether products with blocks round activations to 8 bits.
+            in_eight_bits: whether products with blocks round activations to 8 bits; those with
+                floats are exact.
             multiplies: whether our own product multiplies weights; XLA multiplies float32.
         """
-        outputs, inputs = weights.shape
-        if not multiplies(weights):
+        outputs, inputs = weights.shape[0] // (matrices or 1), weights.shape[1]
+        if not multiplies(weights) or (matrices is not None and outputs % COLUMNS):
             wide = weights.dequantized() if isinstance(weights, Blocks) else weights
+            each = wide.reshape(-1, outputs, inputs).transpose(0, 2, 1)
+            shape = (inputs, outputs) if matrices is None else (matrices, inputs, outputs)
 
             def write(to: np.ndarray) -> None:
-                np.copyto(to, wide.T)
+                np.copyto(to.reshape(each.shape), each)
 
-            saved = save((inputs, outputs), np.dtype(np.float32), write)
-            return cls(saved, None, inputs, outputs)
+            saved = save(shape, np.dtype(np.float32), write)
+            return cls(saved, None, inputs, outputs, matrices=matrices)
         tiles = Tiles(weights)
-        in_eight_bits = _prepare(tiles.format, in_eight_bits)
+        in_eight_bits = _prepare(tiles.format, in_eight_bits, is_split=matrices is not None)
         saved = save(tiles.shape, tiles.dtype, tiles.pack)
-        return cls(saved, tiles.format, inputs, outputs, in_eight_bits)
+        return cls(saved, tiles.format, inputs, outputs, in_eight_bits, matrices)
+
+    def prepared(self, in_eight_bits: bool) -> Matrix:
+        """The same, whose tiles an earlier process made; starts compiling its machine code."""
+        if self.number_format is None:
+            return self
+        is_split = self.matrices is not None
+        in_eight_bits = _prepare(self.number_format, in_eight_bits, is_split=is_split)
+        return self._replace(in_eight_bits=in_eight_bits)
 
     @property
     def shape(self) -> tuple[int, int]:
         """`(in, out)`."""
         return self.inputs, self.outputs
 
-    def multiply(self, x: tf.Tensor) -> tf.Tensor:
-        """`[..., in] -> [..., out]`, float32, in a graph that XLA compiles."""
+    def multiply(self, x: tf.Tensor, number: tf.Tensor | None = None) -> tf.Tensor:
+        """`[..., in] -> [..., out]`, float32, in a graph that XLA compiles.
+
+        Args:
+            number: scalar int32, which of several matrices; `x` is `[rows, in]` then.
+        """
         if self.number_format is None:
-            return tf.matmul(x, self.numbers)
+            one = self.numbers if number is None else tf.gather(self.numbers, number)
+            return tf.matmul(x, one)
+        form = {"in_eight_bits": self.in_eight_bits, "is_split": number is not None}
+        name = matmul.name_of(self.number_format, **form)
+        numbers = tf.convert_to_tensor(self.numbers)
+        if number is not None:
+            return foreign_call.call(name, [x, numbers, number], self.outputs)
         rows = x if x.shape.rank == 2 else tf.reshape(x, [-1, self.inputs])
-        operands = [rows, tf.convert_to_tensor(self.numbers)]
-        width = self.numbers.shape[0] * COLUMNS
-        name = matmul.name_of(self.number_format, in_eight_bits=self.in_eight_bits)
-        y = foreign_call.call(name, operands, width)
+        y = foreign_call.call(name, [rows, numbers], self.numbers.shape[0] * COLUMNS)
         y = y[:, : self.outputs]
         return y if x.shape.rank == 2 else tf.reshape(y, [*x.shape[:-1], self.outputs])
 
@@ -127,68 +146,7 @@ class Stacked(NamedTuple):
         return self.parts[0].inputs, sum(part.outputs for part in self.parts)
 
     def multiply(self, x: tf.Tensor) -> tf.Tensor:
-        """See `Matrix.multiply`."""
         return tf.concat([part.multiply(x) for part in self.parts], axis=-1)
-
-
-class Matrices(NamedTuple):
-    """Matrices of one shape; a product takes the number of one, and reads only that.
-
-    Attributes:
-        numbers: `[count, in, out]` float32, or the tiles of all, one after the other.
-        number_format, inputs, outputs, in_eight_bits: as in `Matrix`, of each.
-    """
-
-    numbers: tf.Variable
-    number_format: str | None
-    inputs: int
-    outputs: int
-    in_eight_bits: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        weights: Weights,
-        count: int,
-        save: Save,
-        in_eight_bits: bool = False,
-        multiplies: Callable[[Weights], bool] = has_product,
-    ) -> Matrices:
-        """Lays weights out: `[count * out, in]`; see `Matrix.of`."""
-        outputs, inputs = weights.shape[0] // count, weights.shape[1]
-        if outputs % COLUMNS or not multiplies(weights):
-            wide = weights.dequantized() if isinstance(weights, Blocks) else weights
-
-            def write(to: np.ndarray) -> None:
-                np.copyto(to, wide.reshape(count, outputs, inputs).transpose(0, 2, 1))
-
-            saved = save((count, inputs, outputs), np.dtype(np.float32), write)
-            return cls(saved, None, inputs, outputs)
-        tiles = Tiles(weights)
-        in_eight_bits = _prepare(tiles.format, in_eight_bits, is_split=True)
-        saved = save(tiles.shape, tiles.dtype, tiles.pack)
-        return cls(saved, tiles.format, inputs, outputs, in_eight_bits)
-
-    def multiply(self, x: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """`[rows, in] -> [rows, out]` with the matrix of a number, scalar int32."""
-        if self.number_format is None:
-            return tf.matmul(x, tf.gather(self.numbers, number))
-        operands = [x, tf.convert_to_tensor(self.numbers), number]
-        name = matmul.name_of(self.number_format, in_eight_bits=self.in_eight_bits, is_split=True)
-        return foreign_call.call(name, operands, self.outputs)
-
-
-_Tiled = TypeVar("_Tiled", Matrix, Matrices)
-
-
-def prepared(matrix: _Tiled, in_eight_bits: bool) -> _Tiled:
-    """A matrix whose tiles an earlier process made; starts compiling its machine code."""
-    if matrix.number_format is None:
-        return matrix
-    is_split = isinstance(matrix, Matrices)
-    return matrix._replace(
-        in_eight_bits=_prepare(matrix.number_format, in_eight_bits, is_split=is_split)
-    )
 
 
 def _prepare(number_format: str, in_eight_bits: bool, *, is_split: bool = False) -> bool:

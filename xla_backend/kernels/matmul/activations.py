@@ -146,11 +146,9 @@ class RowGroup:
         return self._splat(self._builder.at(place, digit * self._rows.group), WORD)
 
     def scale(self) -> Value:
-        """What the numbers are multiplied by."""
         return self._splat(self._builder.at(self._place, self._scale_at), FLOAT)
 
     def sum(self) -> Value:
-        """The sum of the numbers, scaled."""
         return self._splat(self._builder.at(self._place, self._scale_at + 4), FLOAT)
 
     def less_zero(self, digit: int) -> Value:

@@ -156,7 +156,6 @@ class Blocks:
 
     @property
     def format(self) -> Format:
-        """See `FORMATS`."""
         return FORMATS[self.name]
 
     @property
@@ -197,7 +196,6 @@ class Blocks:
         return Unpacked(values, halves, form.factors(blocks).view(np.int8))
 
     def dequantized(self) -> np.ndarray:
-        """The numbers in float32."""
         form = self.format
         result = np.empty(self.shape, np.float32)
         # Some at a time: intermediate numbers take several times the space.

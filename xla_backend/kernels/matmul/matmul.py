@@ -74,7 +74,7 @@ _COLUMNS_JOB = Job("places_at tiles_at out_at depth")
 
 
 def name_of(number_format: str, *, in_eight_bits: bool = False, is_split: bool = False) -> str:
-    """A product's name in XLA: of float32 or 8-bit rows, and of a matrix or one of `Matrices`."""
+    """A product's name in XLA: of float32 or 8-bit rows, and of a matrix or one of several."""
     return f"{MATMUL}{'int8_' * in_eight_bits}{'split_' * is_split}{number_format}"
 
 
@@ -265,7 +265,7 @@ def _handler(
     integers: QuantizedRows | None,
     is_split: bool,
 ) -> None:
-    """XLA's handler. Operands: rows and tiles; of `Matrices` also the number of one, int32,
+    """XLA's handler. Operands: rows and tiles; of several matrices also the number of one, int32,
     which has as many tiles as the result.
     """
     call = Handler(module, name)

@@ -1,7 +1,5 @@
 """The layout of a matrix for products: tiles of 64 columns, one whole tile after the other.
 
-Knows NumPy and the numbers' formats.
-
 A tile of a matrix in blocks has, for each block along k, in lines of 64 bytes: the scale and the
 minimum in float16; then for each unit along k the factors of its groups, a byte each, and the
 values. The values of a column at four k are the four bytes of a 32-bit word; of each plane a word

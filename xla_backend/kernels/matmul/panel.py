@@ -1,7 +1,4 @@
-"""Loops along k over a panel of a tile, whose numbers they unpack in registers.
-
-Knows the layout of every format in a tile, and its conversion to float32.
-"""
+"""Loops along k over a panel of a tile, whose numbers they unpack in registers."""
 
 from __future__ import annotations
 

@@ -70,8 +70,6 @@ class GrammarTables:
         self._numbers[begin : begin + len(numbers)].assign(numbers)
 
     def allowed(self, scores: tf.Tensor, states: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-        """See `graph.grammar_operations.allowed`."""
-
         def masked() -> tf.Tensor:
             tokens = tf.range(scores.shape[1])[None]
             may_come = self._next_states(states[:, None], tokens, grammars[:, None]) >= 0
@@ -80,12 +78,10 @@ class GrammarTables:
         return tf.cond(are_given(grammars), masked, lambda: scores)
 
     def advanced(self, states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:
-        """See `graph.grammar_operations.advanced`."""
         after = self._next_states(states, tokens, grammars)
         return tf.where((grammars[:, 0] > 0) & (after >= 0), after, states)
 
     def drafts(self, states: tf.Tensor, grammars: tf.Tensor, count: int) -> tf.Tensor:
-        """See `graph.grammar_operations.drafts`."""
         begin = tf.cast(grammars[:, 2], tf.int32) + states * 2 * count
         places = begin[:, None] + 2 * tf.range(count)
         low, high = (self._at(places + more) for more in (0, 1))

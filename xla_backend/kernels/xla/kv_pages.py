@@ -7,7 +7,6 @@ to no row: what has no row is written there.
 
     T  tokens of a call              R  rows of the KV memory
     D  numbers of a head             M  blocks that a row has room for, and its state
-    E  numbers of a line             U  units of work: tokens, or rows with all tokens
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tensorflow.compiler.tf2xla.python import xla
 
 from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.kernels.attention.recurrence import RECENT, Heads
-from xla_backend.kernels.graph.kv_operations import only_tokens
+from xla_backend.kernels.graph.kv_operations import PLAIN, Softmax, only_tokens
 from xla_backend.kernels.xla import states
 
 _LOWEST = -3e38
@@ -30,30 +29,24 @@ class Pages(NamedTuple):
     """The memory of a call's rows.
 
     Attributes:
+        places: see `Memory`.
         blocks: `[R, M]` int64, the numbers of each row's blocks, and last of its state.
         kv: handle of the variable of blocks, `[blocks, numbers]` float32.
         rows: handle of that of states, `[states, numbers]` float32; `()` without states.
     """
 
+    places: tf.Tensor
     blocks: tf.Tensor
     kv: tf.Tensor
     rows: Any
 
     def attend(
-        self,
-        q: tf.Tensor,
-        k: tf.Tensor,
-        v: tf.Tensor,
-        places: tf.Tensor,
-        layer: tf.Tensor,
-        *,
-        score_cap: float | None = None,
-        sinks: tf.Tensor | None = None,
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, layer: tf.Tensor, softmax: Softmax = PLAIN
     ) -> tf.Tensor:
         """See `Memory`. A layer has keys and values `[2, kv_heads, BLOCK, D]` of a block."""
         (tokens, heads, size), kv_heads = q.shape, k.shape[1]
         shared = heads // kv_heads
-        row, position = _rows(places)
+        row, position = self._rows()
         offset, window = (tf.cast(layer[at], tf.int32) for at in (0, 1))
         offset //= 4
 
@@ -81,8 +74,8 @@ class Pages(NamedTuple):
         row, position = (tf.reshape(x, [groups, each]) for x in (row, position))
         zeros = tf.zeros([groups, kv_heads, each * shared, 1])
         highest, total = zeros + _LOWEST, zeros
-        if sinks is not None:
-            of_heads = tf.reshape(sinks, [kv_heads, 1, shared])
+        if softmax.sinks is not None:
+            of_heads = tf.reshape(softmax.sinks, [kv_heads, 1, shared])
             of_heads = tf.tile(of_heads, [1, each, 1])
             highest = zeros + tf.reshape(of_heads, [1, kv_heads, each * shared, 1])
             total = zeros + 1.0
@@ -106,8 +99,8 @@ class Pages(NamedTuple):
             is_seen &= (window == 0) | (here > own - window)
             is_seen = tf.reshape(tf.repeat(is_seen, shared, axis=0), [each * shared, BLOCK])
             scores = tf.matmul(tf.gather(q, group), keys, transpose_b=True)
-            if score_cap is not None:
-                scores = score_cap * tf.tanh(scores / score_cap)
+            if softmax.cap is not None:
+                scores = softmax.cap * tf.tanh(scores / softmax.cap)
             scores = tf.where(is_seen, scores, _LOWEST)
             highest, total, attended = (tf.gather(x, group) for x in sums)
             higher = tf.maximum(highest, tf.reduce_max(scores, axis=-1, keepdims=True))
@@ -126,19 +119,12 @@ class Pages(NamedTuple):
         _assign(self.kv, memory)
         attended = tf.reshape(attended / total, [groups, kv_heads, each, shared, size])
         attended = tf.transpose(attended, [0, 2, 1, 3, 4])
-        return only_tokens(tf.reshape(attended, [-1, heads * size]), places)
+        return only_tokens(tf.reshape(attended, [-1, heads * size]), self.places)
 
     def before(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: tf.Tensor,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: tf.Tensor, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
-        """See `Memory`."""
-        row, position = _rows(places)
+        row, position = self._rows()
         width, length = lines.shape[1], tf.shape(lines)[0]
         begin = (tf.cast(layer[0], tf.int32) + offset) // 4
         handle = self.rows if in_state else self.kv
@@ -171,14 +157,14 @@ class Pages(NamedTuple):
         # What is written where must need what was read, or XLA copies all memory to write first.
         nothing = tf.cast(tf.reduce_any((found > 0.0) & (found < 0.0)), tf.int32)
         _assign(handle, _written(memory, lines, *place(row, position + nothing)))
-        return only_tokens(found, places)
+        return only_tokens(found, self.places)
 
     def advance(
-        self, lines: tf.Tensor, places: tf.Tensor, layer: tf.Tensor, heads: Heads, *, corrects: bool
+        self, lines: tf.Tensor, layer: tf.Tensor, heads: Heads
     ) -> tuple[tf.Tensor, tuple[()]]:
         """See `Memory`. A layer has of a state matrices `[heads, keys, values]`, how many tokens
         they hold, and the lines of recent tokens."""
-        row, position = _rows(places)
+        row, position = self._rows()
         length, width = tf.shape(lines)[0], heads.total * heads.values
         numbers = heads.numbers - width
         offset = tf.cast(layer[0], tf.int32) // 4
@@ -195,7 +181,7 @@ class Pages(NamedTuple):
         to_recent = tf.where(may_be_drafts & (index > 0), of_row, 0)
 
         def after(state: tf.Tensor, line: tf.Tensor) -> tf.Tensor:
-            return states.taken(state, line, heads, corrects)
+            return states.taken(state, line, heads)
 
         def take(
             token: tf.Tensor, memory: tf.Tensor, state: tf.Tensor, read: tf.Tensor
@@ -235,7 +221,12 @@ class Pages(NamedTuple):
             lambda token, *_: token < length, take, (*start, tf.zeros([length, width]))
         )
         _assign(self.rows, memory)
-        return only_tokens(read, places), ()
+        return only_tokens(read, self.places), ()
+
+    def _rows(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Of each token its row (negative without a token), and its position (then 0)."""
+        row, position = tf.unstack(self.places, axis=1)
+        return row, tf.where(row < 0, 0, position)
 
     def _block(self, row: tf.Tensor, place: tf.Tensor | int) -> tf.Tensor:
         """The number at a place in a row's list, int32; 0 without a row."""
@@ -243,11 +234,6 @@ class Pages(NamedTuple):
         at = tf.maximum(row, 0) * columns + place
         found = tf.gather(tf.cast(tf.reshape(self.blocks, [-1]), tf.int32), at)
         return tf.where(row < 0, 0, found)
-
-
-def _rows(places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of each token its row (negative without a token), and its position (then 0)."""
-    return places[:, 0], tf.where(places[:, 0] < 0, 0, places[:, 1])
 
 
 def _read(handle: tf.Tensor) -> tf.Tensor:

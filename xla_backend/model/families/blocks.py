@@ -10,10 +10,6 @@ Knows tensors and which layouts are quick with XLA on a CPU. Axes in shapes:
     D  head size
     E  model width
     V  vocabulary
-    G  B * H: the heads of all texts, the first H of them those of the first text
-
-Tokens of a step are in the order `[K, B]`. So their heads are `[K, H, D]` without a transposition,
-and for attention another text is H more heads.
 """
 
 from __future__ import annotations
@@ -30,7 +26,8 @@ from transformers import PretrainedConfig
 
 from xla_backend.checkpoints import kinds
 from xla_backend.interface.errors import ModelUnavailable
-from xla_backend.kernels.graph.matrix import Matrices, Matrix, Stacked, prepared
+from xla_backend.kernels.graph.kv_operations import PLAIN, Softmax
+from xla_backend.kernels.graph.matrix import Matrix, Stacked
 from xla_backend.kernels.matmul.blocks import Blocks, Weights, rounded, stacked
 from xla_backend.model.families.kernels import KERNELS, Kernels
 from xla_backend.model.large_pages import LargePages
@@ -67,7 +64,6 @@ class Norm(NamedTuple):
     epsilon: float
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
-        """Normalises the last axis."""
         if self.bias is None:
             return x * tf.math.rsqrt(_mean(tf.square(x)) + self.epsilon) * self.scale
         x = x - _mean(x)
@@ -116,24 +112,15 @@ def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
 
 
 def attend_all(
-    q: tf.Tensor,
-    kv: KeysValues,
-    bias: tf.Tensor,
-    score_cap: float | None = None,
-    sinks: tf.Tensor | None = None,
+    q: tf.Tensor, kv: KeysValues, bias: tf.Tensor, softmax: Softmax = PLAIN
 ) -> tf.Tensor:
-    """Attention of many positions at once.
+    """Attention of many positions at once: `[Q, H * D]`.
 
     Args:
         q: queries, scaled, `[H, Q, D]`.
         kv: keys and values `[H, S, D]`, or fewer heads of them, each for several neighbouring heads
             of queries (arXiv:2305.13245).
         bias: added to the scores, broadcastable to `[H, Q, S]`; `MASKED` hides a position.
-        score_cap: see `soft_cap`.
-        sinks: `[H]`, of each head a further score, of a position without values.
-
-    Returns:
-        `[Q, H * D]`.
     """
     heads, kv_heads, size = q.shape[0], kv.keys.shape[0], q.shape[2]
     queries, length = tf.shape(q)[1], tf.shape(kv.keys)[1]
@@ -146,7 +133,7 @@ def attend_all(
         return x if heads == kv_heads else tf.reshape(x, [heads, queries, last])
 
     scores = split(tf.matmul(share(q, size), kv.keys, transpose_b=True), length)
-    scores = soft_cap(scores, score_cap) + bias
+    scores, sinks = soft_cap(scores, softmax.cap) + bias, softmax.sinks
     highest = tf.reduce_max(scores, axis=-1, keepdims=True)
     if sinks is not None:
         highest = tf.maximum(highest, sinks[:, None, None])
@@ -187,11 +174,7 @@ class CausalMask(NamedTuple):
 
 
 def attend_causally(
-    q: tf.Tensor,
-    kv: KeysValues,
-    mask: CausalMask,
-    score_cap: float | None = None,
-    sinks: tf.Tensor | None = None,
+    q: tf.Tensor, kv: KeysValues, mask: CausalMask, softmax: Softmax = PLAIN
 ) -> tf.Tensor:
     """Causal `attend_all`, with `[H, S, D]` queries and keys.
 
@@ -207,7 +190,7 @@ def attend_causally(
         """Of the positions from the first up to the last, which is the number of keys."""
         keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
         bias = mask.bias(tf.range(first, last), last)
-        return attend_all(q[:, first:last], keys_values, bias, score_cap, sinks)
+        return attend_all(q[:, first:last], keys_values, bias, softmax)
 
     def attend_in_chunks(first: tf.Tensor | int, last: tf.Tensor) -> tf.Tensor:
         keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
@@ -220,7 +203,7 @@ def attend_causally(
             begin = place * PIECE
             own = tf.slice(queries, [0, begin, 0], [q.shape[0], PIECE, q.shape[2]])
             bias = mask.bias(first + begin + tf.range(PIECE), last)
-            return attend_all(own, keys_values, bias, score_cap, sinks)
+            return attend_all(own, keys_values, bias, softmax)
 
         attended = tf.map_fn(piece, tf.range(pieces), fn_output_signature=tf.float32)
         return tf.reshape(attended, [-1, q.shape[0] * q.shape[2]])[: last - first]
@@ -245,15 +228,12 @@ def row(x: tf.Tensor, place: tf.Tensor, axis: int = 0) -> tf.Tensor:
 
 
 def attend_cross(q: tf.Tensor, cross: KeysValues, bias: tf.Tensor) -> tf.Tensor:
-    """Cross-attention of one query a beam.
+    """Cross-attention of one query a beam: `[K, H, D]`.
 
     Args:
         q: queries, scaled, `[K, H, D]`.
         cross: keys and values `[H, S, D]` of the encoder's output.
         bias: broadcastable to `[K, H, S]`.
-
-    Returns:
-        `[K, H, D]`.
     """
     weights = tf.nn.softmax(_scores(q, cross.keys) + bias)
     return _weighted_sum(weights, cross.values)
@@ -267,8 +247,7 @@ def attend_step(
     kv_cache_bias: tf.Tensor,
     current: KeysValues,
     current_bias: tf.Tensor | float = 0.0,
-    score_cap: float | None = None,
-    sinks: tf.Tensor | None = None,
+    softmax: Softmax = PLAIN,
 ) -> tf.Tensor:
     """Self-attention of one query a beam over the prompt, the new tokens before it, and itself.
 
@@ -289,8 +268,7 @@ def attend_step(
         kv_cache_bias: broadcastable to `[K, H, N * K]`.
         current: keys and values of the current tokens, `[K, H, D]`.
         current_bias: broadcastable to `[K, H, 1]`.
-        score_cap: see `soft_cap`.
-        sinks: `[K, H, 1]`, see `attend_all`.
+        softmax: with sinks `[K, H, 1]`.
 
     Returns:
         `[K, H, D]`.
@@ -299,12 +277,14 @@ def attend_step(
     cached = KeysValues(*(tf.reshape(x, [groups, -1, size]) for x in kv_cache))
     of_current = tf.reduce_sum(q * current.keys, axis=-1, keepdims=True)
     scores = [
-        soft_cap(of_current, score_cap) + current_bias,
-        soft_cap(_scores(q, prompt.keys), score_cap) + prompt_bias,
-        soft_cap(_scores(q, cached.keys), score_cap) + kv_cache_bias,
+        soft_cap(of_current, softmax.cap) + current_bias,
+        soft_cap(_scores(q, prompt.keys), softmax.cap) + prompt_bias,
+        soft_cap(_scores(q, cached.keys), softmax.cap) + kv_cache_bias,
     ]
-    weights = tf.nn.softmax(tf.concat(scores + [sinks] * (sinks is not None), axis=-1))
-    if sinks is not None:
+    if softmax.sinks is not None:
+        scores.append(softmax.sinks)
+    weights = tf.nn.softmax(tf.concat(scores, axis=-1))
+    if softmax.sinks is not None:
         weights = weights[..., :-1]
     first_cached = 1 + tf.shape(prompt.keys)[1]
     attended = weights[..., :1] * current.values
@@ -314,15 +294,15 @@ def attend_step(
 
 def _scores(q: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     """`[K, H, D]` and `[H, S, D]` to `[K, H, S]`."""
-    return _swap(tf.matmul(_swap(q), keys, transpose_b=True))
+    return swap(tf.matmul(swap(q), keys, transpose_b=True))
 
 
 def _weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """`[K, H, S]` and `[H, S, D]` to `[K, H, D]`."""
-    return _swap(tf.matmul(_swap(weights), values))
+    return swap(tf.matmul(swap(weights), values))
 
 
-def _swap(x: tf.Tensor) -> tf.Tensor:
+def swap(x: tf.Tensor) -> tf.Tensor:
     """Swaps the first two of three axes."""
     return tf.transpose(x, [1, 0, 2])
 
@@ -332,7 +312,7 @@ def write_kv_cache(kv_cache: tf.Tensor, current: tf.Tensor, index: tf.Tensor) ->
 
     XLA takes a negative index as 0.
     """
-    current = tf.expand_dims(_swap(current), 1)
+    current = tf.expand_dims(swap(current), 1)
     return dynamic_update_slice(kv_cache, current, tf.stack([0, index, 0, 0]))
 
 
@@ -396,11 +376,7 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """The non-linearity that a configuration names.
-
-    Raises:
-        ModelUnavailable: the name is unknown.
-    """
+    """The non-linearity that a configuration names."""
     if name not in ACTIVATIONS:
         raise ModelUnavailable(
             f"the model's config.json names the activation {name!r}; known are "
@@ -423,7 +399,6 @@ class Repeated:
         self._traced: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, layer: Any, *arguments: Any) -> Any:
-        """Calls the function for a layer; returns a nest of tensors."""
         leaves = tf.nest.flatten(layer)
         # As tensors, because each variable would be traced into a function of its own.
         weights = [tf.convert_to_tensor(x) for x in leaves if isinstance(x, tf.Variable)]
@@ -443,7 +418,6 @@ class Repeated:
 
 
 def _dequantized(weights: Weights) -> np.ndarray:
-    """The numbers in float32."""
     if isinstance(weights, Blocks):
         return weights.dequantized()
     return weights.astype(np.float32, copy=False)
@@ -482,7 +456,6 @@ class WeightReader:
 
     Attributes:
         saved: what is read instead of arrays; None without any.
-        kernels: what computes.
         variables: by name. memory: of each. bytes: what all take.
         made: by method and name, what became of arrays, as JSON.
         rounded_bits: see `ModelInfo`.
@@ -500,10 +473,7 @@ class WeightReader:
 
         Args:
             arrays: see `checkpoints.weights.read_weights`.
-            kind: format of matrices.
-            in_eight_bits: see `Matrix`.
             saved: of an earlier load with this kind; `arrays` are not read then.
-            kernels: see above.
         """
         self._arrays = arrays
         self.saved = saved
@@ -526,17 +496,14 @@ class WeightReader:
 
     @_saved
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
-        """The array as a variable, with `offset` added."""
         return self._add(name, self.array(name) + offset if offset else self.array(name))
 
     @_saved
     def exponential(self, name: str) -> tf.Variable:
-        """The exponential of an array as a variable."""
         return self._add(name, np.exp(self.array(name)))
 
     @_saved
     def transposed(self, name: str) -> tf.Variable:
-        """The array as a variable, its axes swapped."""
         return self._add(name, self.array(name).T)
 
     @_saved
@@ -567,15 +534,13 @@ class WeightReader:
         return Linear(matrix, self._add(f"{label}.bias", np.concatenate(biases)))
 
     @_saved
-    def parts(self, names: Sequence[str]) -> Matrices:
+    def parts(self, names: Sequence[str]) -> Matrix:
         """Matrices of one shape, of which products take one at a time."""
         stack = stacked([self._take(name) for name in names])
         whole = stack[0]
         if len(stack) > 1:  # of several formats
             whole = np.concatenate([_dequantized(part) for part in stack])
-        save = functools.partial(self._written, names[0])
-        form = self._in_eight_bits, self.kernels.multiplies
-        return Matrices.of(self._in_kind(whole), len(names), save, *form)
+        return self._matrix(names[0], whole, len(names))
 
     @_saved
     def stack(self, names: Sequence[str]) -> tf.Variable:
@@ -606,7 +571,6 @@ class WeightReader:
         return self.matrix("lm_head.weight")
 
     def matrices(self) -> dict[str, dict[str, int]]:
-        """See `ModelInfo`."""
         found: dict[str, dict[str, int]] = {}
         for name, form in _formats(list(self.made.values())):
             of_all = found.setdefault(_shared_name(name), {})
@@ -621,9 +585,9 @@ class WeightReader:
             )
         return self._arrays.pop(name)
 
-    def _matrix(self, name: str, weights: Weights) -> Matrix:
+    def _matrix(self, name: str, weights: Weights, matrices: int | None = None) -> Matrix:
         save = functools.partial(self._written, name)
-        form = self._in_eight_bits, self.kernels.multiplies
+        form = self._in_eight_bits, self.kernels.multiplies, matrices
         return Matrix.of(self._in_kind(weights), save, *form)
 
     def _in_kind(self, weights: Weights) -> Weights:
@@ -651,7 +615,6 @@ class WeightReader:
         return self._over(name, array)
 
     def _over(self, name: str, array: np.ndarray) -> tf.Variable:
-        """The variable over an array's memory."""
         self.memory[name] = array
         self.bytes += array.nbytes
         # Through DLPack, so that TensorFlow uses this memory instead of copying it into its own.
@@ -664,7 +627,7 @@ class WeightReader:
         if isinstance(made, tf.Variable):
             return {"name": next(x for x, own in self.variables.items() if own is made)}
         if isinstance(made, tuple):
-            fields = made if isinstance(made, Linear | Matrix | Matrices) else made[0]
+            fields = made if isinstance(made, Linear | Matrix) else made[0]
             return [type(made).__name__, *map(self._described, fields)]
         return made
 
@@ -681,15 +644,13 @@ class WeightReader:
             return Stacked(tuple(fields))
         if kind == "Linear":
             return Linear(*fields)
-        if kind == "Matrix":
-            return prepared(Matrix(*fields), self._in_eight_bits)
-        return prepared(Matrices(*fields), self._in_eight_bits)
+        return Matrix(*fields).prepared(self._in_eight_bits)
 
 
 def _formats(described: Any) -> Iterator[tuple[str, str]]:
     """The variable and the format of each matrix in a nest as JSON."""
     if isinstance(described, list):
-        if described[0] in ("Matrix", "Matrices"):
+        if described[0] == "Matrix":
             yield described[1]["name"], described[2] or "float32"
         else:
             for each in described:

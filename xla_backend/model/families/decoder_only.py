@@ -6,12 +6,12 @@ Knows their checkpoints and their forward pass. Positions count from the first t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from transformers import GPT2Config, OPTConfig, PretrainedConfig
+from transformers import GPT2Config, OPTConfig
 
 from xla_backend.kernels.attention.attention import layer_bytes
 from xla_backend.kernels.graph.kv_operations import Memory, only_tokens
@@ -31,7 +31,6 @@ class PlainLayer(NamedTuple):
     feed_forward_norm: Norm
     up: Linear
     down: Linear
-    score_scale: float
 
 
 @dataclass(frozen=True)
@@ -60,24 +59,12 @@ class DecoderOnly(PaddedModel):
     variables: Mapping[str, tf.Variable]
     states: None = None
 
-    @classmethod
-    def from_checkpoint(cls, config: PretrainedConfig, read: WeightReader) -> DecoderOnly:
-        """The model of a checkpoint.
-
-        Raises:
-            ModelUnavailable: a weight is missing or the architecture is not one of this family.
-        """
-        readers: dict[str, Callable[..., DecoderOnly]] = {"gpt2": _from_gpt2, "opt": _from_opt}
-        return readers[config.model_type](config, read)
-
     @property
     def vocabulary_size(self) -> int:
-        """V, the number of logits."""
         return self.head.shape[1]
 
     @property
     def layer_memory(self) -> list[LayerMemory]:
-        """See `PooledModel`."""
         size = self.layers[0].qkv.matrix.shape[0] // self.heads
         each = tf.TensorSpec([self.heads, None, size])
         of = LayerMemory(layer_bytes(self.heads, size), 0, None, None, KeysValues(each, each))
@@ -91,22 +78,15 @@ class DecoderOnly(PaddedModel):
         of_layers: Sequence[Any],
         only_last: bool = False,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """See `PooledModel.run`."""
-
         def block(
-            layer: PlainLayer,
-            x: tf.Tensor,
-            places: tf.Tensor,
-            memory: Memory,
-            of_layer: Any,
-            only_last: bool,
+            layer: PlainLayer, x: tf.Tensor, memory: Memory, of_layer: Any, only_last: bool
         ) -> tuple[tf.Tensor, KeysValues]:
             normed = layer.attention_norm(x) if self.pre_norm else x
             q, k, v = (
                 tf.reshape(y, [-1, self.heads, y.shape[1] // self.heads])
                 for y in tf.split(layer.qkv(normed), 3, axis=-1)
             )
-            attended = memory.attend(q * layer.score_scale, k, v, places, of_layer)
+            attended = memory.attend(q * q.shape[-1] ** -0.5, k, v, of_layer)
             if only_last:
                 x, attended = x[-1, None], attended[-1, None]
             x += layer.attention_out(attended)
@@ -120,7 +100,7 @@ class DecoderOnly(PaddedModel):
         x = only_tokens(self._embed(token_ids, tf.maximum(places[:, 1], 0)), places)
         for number, of_layer in enumerate(of_layers, 1):
             is_last = only_last and number == len(self.layers)
-            x, kv = each(self.layers[number - 1], x, places, memory, of_layer, is_last)
+            x, kv = each(self.layers[number - 1], x, memory, of_layer, is_last)
             written.append(kv)
         return x, written
 
@@ -131,7 +111,6 @@ class DecoderOnly(PaddedModel):
         return x + tf.gather(self.positions, positions + self.position_offset)
 
     def logits(self, x: tf.Tensor) -> tf.Tensor:
-        """See `PooledModel.logits`."""
         if self.final_norm is not None:
             x = self.final_norm(x)
         if self.project_out is not None:
@@ -139,7 +118,7 @@ class DecoderOnly(PaddedModel):
         return self.head.multiply(x)
 
 
-def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
+def from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
     def norm(name: str) -> Norm:
         return Norm(
             read.variable(f"{name}.weight"),
@@ -149,9 +128,6 @@ def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
 
     def layer(i: int) -> PlainLayer:
         at = f"transformer.h.{i}"
-        scale = (config.n_embd // config.n_head) ** -0.5 if config.scale_attn_weights else 1.0
-        if config.scale_attn_by_inverse_layer_idx:
-            scale /= i + 1
         return PlainLayer(
             attention_norm=norm(f"{at}.ln_1"),
             qkv=read.conv1d(f"{at}.attn.c_attn"),
@@ -159,7 +135,6 @@ def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
             feed_forward_norm=norm(f"{at}.ln_2"),
             up=read.conv1d(f"{at}.mlp.c_fc"),
             down=read.conv1d(f"{at}.mlp.c_proj"),
-            score_scale=scale,
         )
 
     embedding = read.matrix("transformer.wte.weight")
@@ -180,7 +155,7 @@ def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
     )
 
 
-def _from_opt(config: OPTConfig, read: WeightReader) -> DecoderOnly:
+def from_opt(config: OPTConfig, read: WeightReader) -> DecoderOnly:
     at = "model.decoder"
 
     def norm(name: str) -> Norm:
@@ -195,7 +170,6 @@ def _from_opt(config: OPTConfig, read: WeightReader) -> DecoderOnly:
             feed_forward_norm=norm(f"{at}.layers.{i}.final_layer_norm"),
             up=read.linears([f"{at}.layers.{i}.fc1"]),
             down=read.linears([f"{at}.layers.{i}.fc2"]),
-            score_scale=(config.hidden_size // config.num_attention_heads) ** -0.5,
         )
 
     projected = config.word_embed_proj_dim != config.hidden_size

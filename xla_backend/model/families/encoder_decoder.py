@@ -78,18 +78,8 @@ class EncoderDecoder:
     # Positions are relative, so the architecture has no limit.
     context_length = None
 
-    @classmethod
-    def from_checkpoint(cls, config: T5Config, read: WeightReader) -> EncoderDecoder:
-        """The model of a checkpoint.
-
-        Raises:
-            ModelUnavailable: a weight is missing.
-        """
-        return _from_t5(config, read)
-
     @property
     def vocabulary_size(self) -> int:
-        """V, the number of logits."""
         return self.head.shape[1]
 
     def input_specs(self) -> list[tf.TensorSpec]:
@@ -102,15 +92,12 @@ class EncoderDecoder:
         return [tf.constant(token_ids + padding, tf.int32), tf.constant(len(token_ids))]
 
     def example(self, padded_length: int) -> list[tf.Tensor]:
-        """See `Model.example`."""
         return self.encode([0], padded_length)
 
     def prefilled_structure(self) -> Prefilled:
-        """See `Model.prefilled_structure`."""
         return Prefilled(0, 0, self.decoder.context_structure())
 
     def prefill(self, token_ids: tf.Tensor, length: tf.Tensor) -> Prefilled:
-        """Runs the encoder and the start token; see `Model.prefill`."""
         slots = tf.range(tf.shape(token_ids)[0])
         padding_bias = tf.where(slots < length, 0.0, MASKED)
         bias = self.encoder_positions(slots[None, :] - slots[:, None]) + padding_bias
@@ -132,8 +119,7 @@ class EncoderDecoder:
         kv_cache: list[KeysValues],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """Runs the current token of each beam; see `Model.step`."""
-        num_beams, _ = token_ids.shape
+        num_beams = token_ids.shape[0]
         slots = tf.shape(kv_cache[0].keys)[1]
 
         # The KV cache has one key of each beam in each slot.
@@ -142,14 +128,12 @@ class EncoderDecoder:
         current_bias = self.decoder_positions(tf.constant([0]))
         # The start token is one position before slot 0.
         prompt_bias = self.decoder_positions(tf.reshape(-1 - index, [1]))
-        x = self.embedding.columns(tf.reshape(token_ids, [num_beams]))
-        x, current = self.decoder.step(
-            x, context, kv_cache, prompt_bias, kv_cache_bias, current_bias
-        )
+        biases = prompt_bias, kv_cache_bias, current_bias
+        x = self.embedding.columns(token_ids)
+        x, current = self.decoder.step(x, context, kv_cache, *biases)
         return self._logits(x), current
 
     def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
-        """See `Model.empty_kv_cache`."""
         return self.decoder.empty_kv_cache(num_beams, length)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
@@ -170,7 +154,7 @@ def distance_buckets(count: int, max_distance: int) -> np.ndarray:
     return np.where(distances < exact, distances, np.minimum(large, count - 1)).astype(np.int32)
 
 
-def _from_t5(config: T5Config, read: WeightReader) -> EncoderDecoder:
+def from_t5(config: T5Config, read: WeightReader) -> EncoderDecoder:
     def norm(name: str) -> Norm:
         return Norm(read.variable(f"{name}.weight"), None, config.layer_norm_epsilon)
 
@@ -183,26 +167,22 @@ def _from_t5(config: T5Config, read: WeightReader) -> EncoderDecoder:
             is_gated=config.is_gated_act,
         )
 
-    def encoder_layer(at: str) -> EncoderLayer:
+    def encoder_layer(at: str, last: int = 1) -> EncoderLayer:
         return EncoderLayer(
             attention_norm=norm(f"{at}.0.layer_norm"),
             qkv=read.linears([f"{at}.0.SelfAttention.{x}" for x in "qkv"]),
             attention_out=read.linears([f"{at}.0.SelfAttention.o"]),
-            feed_forward_norm=norm(f"{at}.1.layer_norm"),
-            feed_forward=feed_forward(f"{at}.1"),
+            feed_forward_norm=norm(f"{at}.{last}.layer_norm"),
+            feed_forward=feed_forward(f"{at}.{last}"),
         )
 
     def decoder_layer(at: str) -> DecoderLayer:
         return DecoderLayer(
-            attention_norm=norm(f"{at}.0.layer_norm"),
-            qkv=read.linears([f"{at}.0.SelfAttention.{x}" for x in "qkv"]),
-            attention_out=read.linears([f"{at}.0.SelfAttention.o"]),
+            *encoder_layer(at, 2),
             cross_norm=norm(f"{at}.1.layer_norm"),
             cross_query=read.linears([f"{at}.1.EncDecAttention.q"]),
             cross_keys_values=read.linears([f"{at}.1.EncDecAttention.{x}" for x in "kv"]),
             cross_out=read.linears([f"{at}.1.EncDecAttention.o"]),
-            feed_forward_norm=norm(f"{at}.2.layer_norm"),
-            feed_forward=feed_forward(f"{at}.2"),
         )
 
     def positions(stack: str, is_bidirectional: bool) -> RelativePositions:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from xla_backend.checkpoints.architectures.forms import ExpertsForm
-from xla_backend.kernels.graph.matrix import Matrices
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families.blocks import FeedForward, Linear
 
 _FEW = 16
@@ -24,7 +24,7 @@ class Experts(NamedTuple):
     """The feed-forward network of a layer.
 
     Attributes:
-        router: yields a logit for each expert. gate, up, down: of all experts.
+        router: yields a logit for each expert. gate, up, down: the matrices of all experts.
         biases: of these three, `[experts, out]`; None without any.
         form: how many are chosen, and how.
         favoured: `[experts]`, added to scores before the choice.
@@ -32,9 +32,9 @@ class Experts(NamedTuple):
     """
 
     router: Linear
-    gate: Matrices
-    up: Matrices
-    down: Matrices
+    gate: Matrix
+    up: Matrix
+    down: Matrix
     biases: tuple[tf.Variable, ...] | None
     form: ExpertsForm
     favoured: tf.Variable | None

@@ -28,9 +28,7 @@ from xla_backend.model.row_memory import DeviceMemory, OwnMemory
 class States(Protocol):
     """States of texts without KV memory; see `kv_operations`."""
 
-    def read_all(
-        self, lines: tf.Tensor, heads: Heads, *, corrects: bool
-    ) -> tuple[tf.Tensor, tf.Tensor]: ...
+    def read_all(self, lines: tf.Tensor, heads: Heads) -> tuple[tf.Tensor, tf.Tensor]: ...
 
     def step(
         self,
@@ -39,8 +37,6 @@ class States(Protocol):
         states: tf.Tensor,
         source: tf.Tensor,
         heads: Heads,
-        *,
-        corrects: bool,
     ) -> tf.Tensor: ...
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from xla_backend.kernels.attention import attention, earlier
 from xla_backend.kernels.attention.recurrence import Heads
-from xla_backend.kernels.graph.kv_operations import Memory
+from xla_backend.kernels.graph.kv_operations import Memory, Softmax
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import KeysValues, Linear, Norm
 
@@ -23,36 +23,22 @@ class Mixer(Protocol):
     """What a layer's mixer offers."""
 
     @property
-    def block_bytes(self) -> int:
-        """Bytes that it uses of a block of memory."""
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that it takes of a row's state."""
-
-    @property
-    def remembered(self) -> Any:
-        """See `LayerMemory`."""
+    def memory(self) -> tuple[int, int, Any]:
+        """Of its `LayerMemory`: `block_bytes`, `row_bytes` and `remembered`."""
 
     def run(
-        self,
-        x: tf.Tensor,
-        rotation: Any,
-        places: tf.Tensor,
-        memory: Memory,
-        of_layer: Any,
-        source: Any,
+        self, x: tf.Tensor, rotation: Any, memory: Memory, of_layer: Any, source: Any
     ) -> tuple[tf.Tensor, Any]:
         """Runs any tokens, `[T, E]`.
 
         Args:
             x: tokens. rotation: of their positions.
-            places, memory, of_layer: see `Memory.attend`.
+            memory, of_layer: see `Memory.attend`.
             source: what the layer whose keys and values it shares wrote in this call; `()` if it
                 has its own.
 
         Returns:
-            `[T, E]`, and what it wrote, as `remembered`.
+            `[T, E]`, and what it wrote, as `LayerMemory.remembered`.
         """
 
 
@@ -76,7 +62,6 @@ class Attention(NamedTuple):
         shares: whether its keys and values are another layer's.
         norms_all: whether the norms of queries and keys are of all heads as one.
         gates: their number; each is for as many numbers of a head.
-        sinks: `[heads]`, see `blocks.attend_all`.
     """
 
     qkv: Linear
@@ -90,40 +75,22 @@ class Attention(NamedTuple):
     head_size: int
     norms_all: bool
     gates: int
-    sinks: tf.Variable | None
     score_scale: float
-    score_cap: float | None
+    softmax: Softmax
 
     @property
-    def block_bytes(self) -> int:
-        """See `Mixer.block_bytes`."""
-        return 0 if self.shares else attention.layer_bytes(self.kv_heads, self.head_size)
-
-    @property
-    def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
-        return 0
-
-    @property
-    def remembered(self) -> KeysValues:
-        """See `LayerMemory`."""
+    def memory(self) -> tuple[int, int, KeysValues]:
+        size = 0 if self.shares else attention.layer_bytes(self.kv_heads, self.head_size)
         each = tf.TensorSpec([self.kv_heads, None, self.head_size])
-        return KeysValues(each, each)
+        return size, 0, KeysValues(each, each)
 
     def run(
-        self,
-        x: tf.Tensor,
-        rotation: Rotation,
-        places: tf.Tensor,
-        memory: Memory,
-        of_layer: Any,
-        source: Any,
+        self, x: tf.Tensor, rotation: Rotation, memory: Memory, of_layer: Any, source: Any
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.run`. What another layer wrote is written again, in its place."""
         q, own, gates = self._inputs(x, rotation)
         kv = KeysValues(*(source or own))
-        forms = {"score_cap": self.score_cap, "sinks": self.sinks}
-        return self._out(memory.attend(q, *kv, places, of_layer, **forms), gates), kv
+        return self._out(memory.attend(q, *kv, of_layer, self.softmax), gates), kv
 
     def _out(self, attended: tf.Tensor, gates: tf.Tensor) -> tf.Tensor:
         """`[positions, heads * D] -> [positions, E]`; of a padded prompt maybe only the last."""
@@ -186,31 +153,15 @@ class Taps(NamedTuple):
     in_state: bool
 
     @property
-    def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
-        return earlier.row_bytes(*self.weights.shape) if self.in_state else 0
-
-    @property
     def remembered(self) -> tf.TensorSpec:
-        """Of its inputs; see `LayerMemory`."""
         return tf.TensorSpec([1, None, self.weights.shape[1]])
 
-    def run(
-        self,
-        given: tf.Tensor,
-        places: tf.Tensor,
-        memory: Memory,
-        of_layer: Any,
-        offset: int = 0,
-    ) -> tf.Tensor:
+    def run(self, given: tf.Tensor, memory: Memory, of_layer: Any, offset: int = 0) -> tf.Tensor:
         """Of any tokens, `[T, E]`; `offset`: see `Memory.before`."""
         count = self.weights.shape[0] - 1
         in_state = earlier.lines_in_state(count + 1) if self.in_state else 0
-        before = memory.before(given, places, of_layer, count, in_state, offset)
-        return self._convolved(given, tf.split(before, count, axis=1))
-
-    def _convolved(self, given: tf.Tensor, before: list[tf.Tensor]) -> tf.Tensor:
-        """The convolution, from each position and those one, two, ... before it."""
+        # The lines one, two, ... positions before each.
+        before = tf.split(memory.before(given, of_layer, count, in_state, offset), count, axis=1)
         taps = tf.unstack(tf.convert_to_tensor(self.weights))[::-1]
         total = given * taps[0]
         for tap, earlier_one in zip(taps[1:], before, strict=True):
@@ -230,38 +181,16 @@ class Convolution(NamedTuple):
     out: Linear
 
     @property
-    def block_bytes(self) -> int:
-        """See `Mixer.block_bytes`."""
-        return earlier.layer_bytes(self.taps.weights.shape[1])
-
-    @property
-    def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
-        return 0
-
-    @property
-    def remembered(self) -> Inputs:
-        """See `LayerMemory`."""
-        return Inputs(self.taps.remembered)
+    def memory(self) -> tuple[int, int, Inputs]:
+        return earlier.layer_bytes(self.taps.weights.shape[1]), 0, Inputs(self.taps.remembered)
 
     def run(
-        self,
-        x: tf.Tensor,
-        rotation: None,
-        places: tf.Tensor,
-        memory: Memory,
-        of_layer: Any,
-        source: Any,
+        self, x: tf.Tensor, rotation: None, memory: Memory, of_layer: Any, source: Any
     ) -> tuple[tf.Tensor, Inputs]:
-        """See `Mixer.run`."""
-        given, gate = self._inputs(x)
-        mixed = self.taps.run(given, places, memory, of_layer)
-        return self.out(gate * mixed), Inputs(given[:, None])
-
-    def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The input of the convolution, and the gate of its output."""
         first, second, given = tf.split(self.into(x), 3, axis=-1)
-        return first * given, second
+        given *= first
+        mixed = self.taps.run(given, memory, of_layer)
+        return self.out(second * mixed), Inputs(given[:, None])
 
 
 class DeltaRule(NamedTuple):
@@ -276,7 +205,6 @@ class DeltaRule(NamedTuple):
     step_bias: tf.Variable
     norm: Norm
     activation: Callable[[tf.Tensor], tf.Tensor]
-    corrects: bool = True
 
     def split(
         self, projected: tf.Tensor, inputs: int, of: Heads
@@ -286,7 +214,6 @@ class DeltaRule(NamedTuple):
         return tuple(tf.split(projected, sizes, axis=-1))
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `Memory.advance`."""
         mixed, keys = self.activation(mixed), of.key_heads * of.keys
         q, k, v = tf.split(mixed, [keys, keys, of.total * of.values], axis=-1)
 
@@ -324,12 +251,10 @@ class Mamba(NamedTuple):
     epsilon: float
     scales: tuple[float, ...] | None
     activation: Callable[[tf.Tensor], tf.Tensor]
-    corrects: bool = False
 
     def split(
         self, projected: tf.Tensor, inputs: int, of: Heads
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """See `DeltaRule.split`."""
         width, keys = of.total * of.values, of.key_heads * of.keys
         if self.scales is not None:
             projected *= tf.repeat(self.scales, [width, width, keys, keys, of.total])
@@ -337,14 +262,12 @@ class Mamba(NamedTuple):
         return given, gate, step
 
     def lines(self, mixed: tf.Tensor, factors: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `Memory.advance`."""
         keys = of.key_heads * of.keys
         v, k, q = tf.split(self.activation(mixed), [of.total * of.values, keys, keys], axis=-1)
         step = tf.math.softplus(factors + self.step_bias)
         return tf.concat([q, k, v, tf.exp(-self.decays * step), step], axis=-1)
 
     def finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor, of: Heads) -> tf.Tensor:
-        """See `DeltaRule.finish`."""
         width, begin = of.total * of.values, 2 * of.key_heads * of.keys
         read += lines[:, begin : begin + width] * tf.repeat(self.skip, of.values)
         if self.scale is None:
@@ -370,42 +293,21 @@ class State(NamedTuple):
     heads: Heads
 
     @property
-    def block_bytes(self) -> int:
-        """See `Mixer.block_bytes`."""
-        return 0
-
-    @property
-    def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
-        return self.heads.row_bytes + self.taps.row_bytes
-
-    @property
-    def remembered(self) -> Recurrent:
-        """See `LayerMemory`."""
-        return Recurrent(self.taps.remembered, tf.TensorSpec([1, 1, self.heads.numbers]))
+    def memory(self) -> tuple[int, int, Recurrent]:
+        size = self.heads.row_bytes + earlier.row_bytes(*self.taps.weights.shape)
+        state = tf.TensorSpec([1, 1, self.heads.numbers])
+        return 0, size, Recurrent(self.taps.remembered, state)
 
     def run(
-        self,
-        x: tf.Tensor,
-        rotation: None,
-        places: tf.Tensor,
-        memory: Memory,
-        of_layer: Any,
-        source: Any,
+        self, x: tf.Tensor, rotation: None, memory: Memory, of_layer: Any, source: Any
     ) -> tuple[tf.Tensor, Recurrent]:
-        """See `Mixer.run`."""
-        given, gate, factors = self._inputs(x)
-        mixed = self.taps.run(given, places, memory, of_layer, offset=self.heads.row_bytes)
-        lines, corrects = self.rule.lines(mixed, factors, self.heads), self.rule.corrects
-        read, state = memory.advance(lines, places, of_layer, self.heads, corrects=corrects)
-        return self._finish(read, lines, gate), Recurrent(given[:, None], state)
-
-    def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        return self.rule.split(self.into(x), self.taps.weights.shape[1], self.heads)
-
-    def _finish(self, read: tf.Tensor, lines: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
-        """`[positions, heads * values] -> [positions, E]`."""
-        return self.out(self.rule.finish(read, lines, gate, self.heads))
+        projected, width = self.into(x), self.taps.weights.shape[1]
+        given, gate, factors = self.rule.split(projected, width, self.heads)
+        mixed = self.taps.run(given, memory, of_layer, offset=self.heads.row_bytes)
+        lines = self.rule.lines(mixed, factors, self.heads)
+        read, state = memory.advance(lines, of_layer, self.heads)
+        read = self.rule.finish(read, lines, gate, self.heads)
+        return self.out(read), Recurrent(given[:, None], state)
 
 
 class Parallel(NamedTuple):
@@ -422,32 +324,20 @@ class Parallel(NamedTuple):
     scales: tuple[float, float]
 
     @property
-    def block_bytes(self) -> int:
-        """See `Mixer.block_bytes`."""
-        return self.attention.block_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        """See `Mixer.row_bytes`."""
-        return self.state.row_bytes
-
-    @property
-    def remembered(self) -> tuple[KeysValues, Recurrent]:
-        """See `LayerMemory`."""
-        return self.attention.remembered, self.state.remembered
+    def memory(self) -> tuple[int, int, tuple[KeysValues, Recurrent]]:
+        (of_block, _, kv), (_, of_row, state) = self.attention.memory, self.state.memory
+        return of_block, of_row, (kv, state)
 
     def run(
         self,
         x: tf.Tensor,
         rotation: Rotation,
-        places: tf.Tensor,
         memory: Memory,
         of_layer: tuple[Any, Any],
         source: Any,
     ) -> tuple[tf.Tensor, tuple[KeysValues, Recurrent]]:
-        """See `Mixer.run`."""
-        attended, kv = self.attention.run(x, rotation, places, memory, of_layer[0], source)
-        read, state = self.state.run(x, None, places, memory, of_layer[1], source)
+        attended, kv = self.attention.run(x, rotation, memory, of_layer[0], source)
+        read, state = self.state.run(x, None, memory, of_layer[1], source)
         of_attention, of_state = self.scales
         return attended * of_attention + read * of_state, (kv, state)
 

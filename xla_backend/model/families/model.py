@@ -16,13 +16,12 @@ from xla_backend.model.families.kernels import States
 
 
 class Prefilled(NamedTuple):
-    """The result of running prompts.
+    """The result of running a prompt.
 
     Attributes:
-        logits: of the first new token, `[B, V]`; `Model.prefill` runs one prompt, so B is 1 there.
+        logits: of the first new token, `[B, V]`.
         seen: tokens that the repetition penalty counts as repeated, `[B, V]` bool.
-        context: what `step` needs of the prompts: any nest of tensors, shared by all beams. The
-            first axis of each is B or G.
+        context: what `step` needs of the prompt: any nest of tensors, shared by all beams.
     """
 
     logits: tf.Tensor
@@ -71,9 +70,8 @@ class Model(Protocol):
         """Runs the current token of each beam.
 
         Args:
-            token_ids: `[K, 1]` int32, the current tokens.
+            token_ids: `[K]` int32, the current tokens.
             index: scalar int32, the place of these tokens among the new ones, from 0.
-            context: from `prefill`.
             kv_cache: keys and values of the new tokens so far, `[H, N, K, D]` a layer.
             kv_cache_bias: broadcastable to `[K, 1, N * K]`; hides the tokens of other beams and
                 places that are not yet written.
@@ -135,8 +133,8 @@ class PooledModel(Model, Protocol):
 
         Args:
             token_ids: `[T]` int32.
-            places: `[T, 2]` int32, the row and the position of each; see `Memory.attend`.
-            memory: of the rows.
+            places: `[T, 2]` int32, the row and the position of each; see `Memory`.
+            memory: with these places.
             of_layers: what `Memory` calls `layer`, of each.
             only_last: whether only the last token's hidden state is wanted.
 

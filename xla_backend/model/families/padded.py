@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from xla_backend.kernels.attention.recurrence import Heads
+from xla_backend.kernels.graph.kv_operations import PLAIN, Softmax
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import MASKED, CausalMask, KeysValues
 from xla_backend.model.families.kernels import States
@@ -47,15 +48,12 @@ class PaddedModel:
         return [tf.constant([0] * padding + token_ids, tf.int32), tf.constant(padding)]
 
     def example(self, padded_length: int) -> list[tf.Tensor]:
-        """See `Model.example`."""
         return self.encode([0] * padded_length, padded_length)
 
     def prefilled_structure(self: PooledModel) -> Prefilled:
-        """See `Model.prefilled_structure`."""
         return Prefilled(0, 0, PromptContext(0, 0, [of.remembered for of in self.layer_memory]))
 
     def prefill(self: PooledModel, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
-        """Runs the whole prompt; see `Model.prefill`."""
         length = tf.shape(token_ids)[0]
         slots = tf.range(length)
         positions = slots - padding
@@ -68,7 +66,7 @@ class PaddedModel:
         x, written = self.run(token_ids, places, memory, of_layers, True)
 
         def remembered(of: tf.TensorSpec, x: tf.Tensor) -> tf.Tensor:
-            return _swap(mask.without_padding(x) if of.shape[1] is None else x)
+            return blocks.swap(mask.without_padding(x) if of.shape[1] is None else x)
 
         prompt = [
             tf.nest.map_structure(remembered, of.remembered, x)
@@ -88,20 +86,17 @@ class PaddedModel:
         kv_cache: list[Any],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[Any]]:
-        """Runs the current token of each beam; see `Model.step`."""
-        num_beams, _ = token_ids.shape
+        num_beams = token_ids.shape[0]
         position = tf.tile(context.length + index, [num_beams])
         places = tf.stack([tf.zeros_like(position), position], axis=1)
         of_layers = [
             _layer(*of) for of in zip(self.layer_memory, context.prompt, kv_cache, strict=True)
         ]
         memory = _OfBeams(index, context.padding, kv_cache_bias, self.states)
-        x, written = self.run(tf.reshape(token_ids, [num_beams]), places, memory, of_layers)
+        x, written = self.run(token_ids, places, memory, of_layers)
         return self.logits(x), written
 
     def empty_kv_cache(self: PooledModel, num_beams: int, length: int) -> list[Any]:
-        """See `Model.empty_kv_cache`."""
-
         def empty(of: tf.TensorSpec) -> tf.Tensor:
             heads, positions, size = of.shape
             return tf.zeros([heads, positions or length, num_beams, size])
@@ -116,54 +111,30 @@ class _OfPrompt(NamedTuple):
     states: States | None
 
     def attend(
-        self,
-        q: tf.Tensor,
-        k: tf.Tensor,
-        v: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        *,
-        score_cap: float | None = None,
-        sinks: tf.Tensor | None = None,
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, layer: _Layer, softmax: Softmax = PLAIN
     ) -> tf.Tensor:
-        """See `Memory`."""
-        kv = KeysValues(*(_swap(self.mask.without_padding(x)) for x in (k, v)))
-        mask, q = self.mask._replace(window=layer.window), _swap(q)
+        kv = KeysValues(*(blocks.swap(self.mask.without_padding(x)) for x in (k, v)))
+        mask, q = self.mask._replace(window=layer.window), blocks.swap(q)
         if not layer.is_last:
-            return blocks.attend_causally(q, kv, mask, score_cap, sinks)
+            return blocks.attend_causally(q, kv, mask, softmax)
         length = tf.shape(k)[0]
         bias = mask.bias(length[None] - 1, length)
-        return blocks.attend_all(q[:, -1, None], kv, bias, score_cap, sinks)
+        return blocks.attend_all(q[:, -1, None], kv, bias, softmax)
 
     def before(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: _Layer, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
-        """See `Memory`."""
         length = tf.shape(lines)[0]
         # Before the prompt there are zeros, and in place of padding.
         padded = tf.pad(self.mask.without_padding(lines), [[count, 0], [0, 0]])
         starts = range(count - 1, -1, -1)
         return tf.concat([padded[begin : begin + length] for begin in starts], axis=1)
 
-    def advance(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        heads: Heads,
-        *,
-        corrects: bool,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def advance(self, lines: tf.Tensor, layer: _Layer, heads: Heads) -> tuple[tf.Tensor, tf.Tensor]:
         """See `Memory`; padding leaves a state of zeros."""
         assert self.states is not None, "its model has some"
         lines = self.mask.without_padding(lines)
-        read, state = self.states.read_all(lines, heads, corrects=corrects)
+        read, state = self.states.read_all(lines, heads)
         return read, state[None, None]
 
 
@@ -181,17 +152,8 @@ class _OfBeams(NamedTuple):
     states: States | None
 
     def attend(
-        self,
-        q: tf.Tensor,
-        k: tf.Tensor,
-        v: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        *,
-        score_cap: float | None = None,
-        sinks: tf.Tensor | None = None,
+        self, q: tf.Tensor, k: tf.Tensor, v: tf.Tensor, layer: _Layer, softmax: Softmax = PLAIN
     ) -> tf.Tensor:
-        """See `Memory`."""
         prompt, cached, window, _ = layer
         (num_beams, heads, size), kv_heads = q.shape, k.shape[1]
         shared, slots = heads // kv_heads, tf.shape(prompt.keys)[1]
@@ -205,29 +167,21 @@ class _OfBeams(NamedTuple):
         q = _swap_middle(tf.reshape(q, [num_beams, kv_heads, shared, size]))
         if of_cached.shape[0] > 1:
             of_cached = tf.repeat(of_cached, shared, axis=0)
-        if sinks is not None:
-            sinks = tf.transpose(tf.reshape(sinks, [kv_heads, shared]))
-            sinks = tf.tile(sinks, [num_beams, 1])[..., None]
+        if softmax.sinks is not None:
+            sinks = tf.transpose(tf.reshape(softmax.sinks, [kv_heads, shared]))
+            softmax = softmax._replace(sinks=tf.tile(sinks, [num_beams, 1])[..., None])
         attended = blocks.attend_step(
             tf.reshape(q, [num_beams * shared, kv_heads, size]),
             *(prompt, of_prompt, cached, of_cached),
             KeysValues(*(tf.repeat(x, shared, axis=0) for x in (k, v))),
-            score_cap=score_cap,
-            sinks=sinks,
+            softmax=softmax,
         )
         attended = _swap_middle(tf.reshape(attended, [num_beams, shared, kv_heads, size]))
         return tf.reshape(attended, [num_beams, heads * size])
 
     def before(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        count: int,
-        in_state: int = 0,
-        offset: int = 0,
+        self, lines: tf.Tensor, layer: _Layer, count: int, in_state: int = 0, offset: int = 0
     ) -> tf.Tensor:
-        """See `Memory`."""
         prompt, cached = layer.prompt.inputs[0], layer.cached.inputs[0]
         slots, num_beams = tf.shape(prompt)[0], cached.shape[1]
 
@@ -242,24 +196,14 @@ class _OfBeams(NamedTuple):
 
         return tf.concat([of(back) for back in range(1, count + 1)], axis=1)
 
-    def advance(
-        self,
-        lines: tf.Tensor,
-        places: tf.Tensor,
-        layer: _Layer,
-        heads: Heads,
-        *,
-        corrects: bool,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """See `Memory`."""
+    def advance(self, lines: tf.Tensor, layer: _Layer, heads: Heads) -> tuple[tf.Tensor, tf.Tensor]:
         assert self.states is not None, "its model has some"
         states, num_beams = layer.cached.state[0, 0], layer.cached.state.shape[2]
         beams, own = tf.range(num_beams), tf.constant([0])
         if num_beams > 1:
             own = tf.reduce_sum(tf.where(self._are_own(self.index - 1), beams, 0), axis=1)
         source = tf.broadcast_to(tf.where(self.index > 0, own, -1), [num_beams])
-        read_from = lines, layer.prompt.state[0], states, source, heads
-        state = self.states.step(*read_from, corrects=corrects)
+        state = self.states.step(lines, layer.prompt.state[0], states, source, heads)
         return state[:, : heads.total * heads.values], state[:, None]
 
     def _are_own(self, at: tf.Tensor) -> tf.Tensor:
@@ -287,11 +231,6 @@ def _layer(
         pairs = zip(prompt, cached, strict=True)
         return tuple(_Layer(*own, of.window, is_last) for own in pairs)
     return _Layer(prompt, cached, of.window, is_last)
-
-
-def _swap(x: tf.Tensor) -> tf.Tensor:
-    """Swaps the first two of three axes."""
-    return tf.transpose(x, [1, 0, 2])
 
 
 def _swap_middle(x: tf.Tensor) -> tf.Tensor:

@@ -26,7 +26,7 @@ from xla_backend.checkpoints.architectures.forms import (
 )
 from xla_backend.checkpoints.architectures.table import describe
 from xla_backend.kernels.attention.recurrence import Heads
-from xla_backend.kernels.graph.kv_operations import Memory, only_tokens
+from xla_backend.kernels.graph.kv_operations import Memory, Softmax, only_tokens
 from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import FeedForward, Linear, Norm, Repeated, WeightReader
@@ -104,11 +104,6 @@ class Rotary(PaddedModel):
 
     @classmethod
     def from_checkpoint(cls, config: PretrainedConfig, read: WeightReader) -> Rotary:
-        """The model of a checkpoint.
-
-        Raises:
-            ModelUnavailable: a weight is missing, or the configuration is not supported.
-        """
         form = describe(config)
         activation = scaled = blocks.activation(form.activation)
         if form.activation_scales != (1.0, 1.0):
@@ -136,6 +131,7 @@ class Rotary(PaddedModel):
             if isinstance(of, StateForm):
                 at = f"{at}.{tensors.STATES[of.rule]}"
                 decays, step_bias = read.exponential(f"{at}.A_log"), read.variable(f"{at}.dt_bias")
+                sizes = of.heads, of.key_heads, of.keys, of.values
                 rule: DeltaRule | Mamba
                 if of.rule == "delta":
                     into = [f"{at}.in_proj_{x}" for x in ("qkv", "z", "b", "a")]
@@ -151,9 +147,10 @@ class Rotary(PaddedModel):
                     taps=taps(f"{at}.conv1d", of.has_bias, in_state=True),
                     rule=rule,
                     out=read.linears([f"{at}.out_proj"]),
-                    heads=Heads(of.heads, of.key_heads, of.keys, of.values, of.alternate),
+                    heads=Heads(*sizes, of.alternate, corrects=of.rule == "delta"),
                 )
             at, shares = f"{at}.self_attn", of.source is not None
+            sinks = read.variable(f"{at}.sink.weight") if form.has_sinks else None
             parts = "qkvg"[: 1 if shares else 4 if form.gates else 3]
             return Attention(
                 qkv=read.linears([f"{at}.{x}_proj" for x in parts]),
@@ -167,9 +164,8 @@ class Rotary(PaddedModel):
                 head_size=of.head_size,
                 norms_all=form.qk_norm == "all",
                 gates=form.gate_count(of),
-                sinks=read.variable(f"{at}.sink.weight") if form.has_sinks else None,
                 score_scale=form.score_scale,
-                score_cap=form.score_cap,
+                softmax=Softmax(form.score_cap, sinks),
             )
 
         def feed_forward(at: str, of: FeedForwardForm) -> FeedForward | Experts:
@@ -240,21 +236,19 @@ class Rotary(PaddedModel):
 
     @property
     def vocabulary_size(self) -> int:
-        """V, the number of logits."""
         return self.form.vocabulary_size
 
     @property
     def context_length(self) -> int:
-        """See `Model.context_length`."""
         return self.form.context_length
 
     @property
     def layer_memory(self) -> list[LayerMemory]:
-        """See `PooledModel`."""
         found = []
         for layer, form in zip(self.layers, self.form.layers, strict=True):
-            of, windows = layer.mixer, (form.mixer.window, form.mixer.source)
-            found.append(LayerMemory(of.block_bytes, of.row_bytes, *windows, of.remembered))
+            of_block, of_row, remembered = layer.mixer.memory
+            sees = form.mixer.window, form.mixer.source
+            found.append(LayerMemory(of_block, of_row, *sees, remembered))
         return found
 
     def run(
@@ -265,14 +259,12 @@ class Rotary(PaddedModel):
         of_layers: Sequence[Any],
         only_last: bool = False,
     ) -> tuple[tf.Tensor, list[Any]]:
-        """See `PooledModel.run`."""
         rotations = self._rotations(tf.maximum(places[:, 1], 0))
 
         def block(
             layer: Layer,
             x: tf.Tensor,
             rotation: Rotation | None,
-            places: tf.Tensor,
             memory: Memory,
             of_layer: Any,
             source: Any,
@@ -280,7 +272,7 @@ class Rotary(PaddedModel):
             only_last: bool,
         ) -> tuple[tf.Tensor, Any]:
             normed = layer.mixer_norm(x) if layer.mixer_norm else x
-            mixed, written = layer.mixer.run(normed, rotation, places, memory, of_layer, source)
+            mixed, written = layer.mixer.run(normed, rotation, memory, of_layer, source)
             if only_last:
                 x, mixed = x[-1, None], mixed[-1, None]
                 own = None if own is None else own[-1, None]
@@ -294,7 +286,7 @@ class Rotary(PaddedModel):
             of = form.mixer
             source = () if of.source is None else all_written[of.source]
             is_last = only_last and number == len(self.layers) - 1
-            operands = x, rotations[of.positions], places, memory, of_layer
+            operands = x, rotations[of.positions], memory, of_layer
             x, written = each(self.layers[number], *operands, source, inputs[number], is_last)
             all_written.append(written)
         return x, all_written
@@ -349,7 +341,6 @@ class Rotary(PaddedModel):
         return y if self.form.residual_scale == 1.0 else y * self.form.residual_scale
 
     def logits(self, x: tf.Tensor) -> tf.Tensor:
-        """See `PooledModel.logits`."""
         logits = self.head.multiply(self.final_norm(x))
         if self.form.logit_scale != 1.0:
             logits *= self.form.logit_scale

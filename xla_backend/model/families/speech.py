@@ -71,20 +71,8 @@ class Speech:
     context_length: int
     variables: Mapping[str, tf.Variable]
 
-    @classmethod
-    def from_checkpoint(
-        cls, config: WhisperConfig, read: WeightReader, *, prompt_length: int
-    ) -> Speech:
-        """The model of a checkpoint.
-
-        Raises:
-            ModelUnavailable: a weight is missing.
-        """
-        return _from_whisper(config, read, prompt_length)
-
     @property
     def vocabulary_size(self) -> int:
-        """V, the number of logits."""
         return self.embedding.shape[1]
 
     @property
@@ -104,15 +92,12 @@ class Speech:
         return [tf.constant(prompt.features), tf.constant(prompt.decoder_prompt, tf.int32)]
 
     def example(self, padded_length: int) -> list[tf.Tensor]:
-        """See `Model.example`."""
         return [tf.zeros(spec.shape, spec.dtype) for spec in self.input_specs()]
 
     def prefilled_structure(self) -> Prefilled:
-        """See `Model.prefilled_structure`."""
         return Prefilled(0, 0, SpeechContext(self.decoder.context_structure(), 0))
 
     def prefill(self, features: tf.Tensor, decoder_prompt: tf.Tensor) -> Prefilled:
-        """Runs the encoder and the decoder prompt; see `Model.prefill`."""
         first, second = self.convolutions
         x = blocks.gelu_exact(first(_with_neighbours(features, stride=1)))
         x = blocks.gelu_exact(second(_with_neighbours(x, stride=2)))
@@ -137,14 +122,12 @@ class Speech:
         kv_cache: list[KeysValues],
         kv_cache_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """Runs the current token of each beam; see `Model.step`."""
-        x = self.embedding.columns(tf.reshape(token_ids, [token_ids.shape[0]]))
+        x = self.embedding.columns(token_ids)
         x += tf.gather(self.decoder_positions, self.prompt_length + index)
         x, current = self.decoder.step(x, context.stack, kv_cache, 0.0, kv_cache_bias, 0.0)
         return self._logits(x), current
 
     def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
-        """See `Model.empty_kv_cache`."""
         return self.decoder.empty_kv_cache(num_beams, length)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
@@ -161,7 +144,7 @@ def _with_neighbours(x: tf.Tensor, stride: int) -> tf.Tensor:
     return tf.concat([padded[i : i + frames : stride] for i in range(3)], axis=-1)
 
 
-def _from_whisper(config: WhisperConfig, read: WeightReader, prompt_length: int) -> Speech:
+def from_whisper(config: WhisperConfig, read: WeightReader, prompt_length: int) -> Speech:
     def norm(name: str) -> Norm:
         return Norm(read.variable(f"{name}.weight"), read.variable(f"{name}.bias"), 1e-5)
 
@@ -183,23 +166,16 @@ def _from_whisper(config: WhisperConfig, read: WeightReader, prompt_length: int)
 
     def decoder_layer(at: str) -> DecoderLayer:
         return DecoderLayer(
-            attention_norm=norm(f"{at}.self_attn_layer_norm"),
-            qkv=read.linears([f"{at}.self_attn.{x}_proj" for x in "qkv"]),
-            attention_out=read.linears([f"{at}.self_attn.out_proj"]),
+            *encoder_layer(at),
             cross_norm=norm(f"{at}.encoder_attn_layer_norm"),
             cross_query=read.linears([f"{at}.encoder_attn.q_proj"]),
             cross_keys_values=read.linears([f"{at}.encoder_attn.{x}_proj" for x in "kv"]),
             cross_out=read.linears([f"{at}.encoder_attn.out_proj"]),
-            feed_forward_norm=norm(f"{at}.final_layer_norm"),
-            feed_forward=feed_forward(at),
         )
 
     encoder, decoder = "model.encoder", "model.decoder"
     return Speech(
-        convolutions=(
-            read.convolution(f"{encoder}.conv1"),
-            read.convolution(f"{encoder}.conv2"),
-        ),
+        convolutions=(read.convolution(f"{encoder}.conv1"), read.convolution(f"{encoder}.conv2")),
         encoder_positions=read.variable(f"{encoder}.embed_positions.weight"),
         encoder=EncoderStack(
             layers=tuple(

@@ -27,17 +27,17 @@ class EncoderLayer(NamedTuple):
 
 
 class DecoderLayer(NamedTuple):
-    """Causal self-attention, attention to the encoder's output, and a feed-forward network."""
+    """An `EncoderLayer`, but causal, with attention to the encoder's output in its middle."""
 
     attention_norm: Norm
     qkv: Linear
     attention_out: Linear
+    feed_forward_norm: Norm
+    feed_forward: FeedForward
     cross_norm: Norm
     cross_query: Linear
     cross_keys_values: Linear
     cross_out: Linear
-    feed_forward_norm: Norm
-    feed_forward: FeedForward
 
 
 class StackContext(NamedTuple):
@@ -98,16 +98,13 @@ class DecoderStack:
     def prefill(
         self, x: tf.Tensor, bias: tf.Tensor | float, encoded: tf.Tensor, cross_bias: tf.Tensor
     ) -> tuple[tf.Tensor, StackContext]:
-        """Runs the decoder prompt.
+        """Runs the decoder prompt: `[L, E]`, and the context for `step`.
 
         Args:
             x: its embeddings, `[L, E]`.
             bias: between its positions, broadcastable to `[H, L, L]`; must be causal.
             encoded: the encoder's output, `[S, E]`.
             cross_bias: `[1, S]`, hides the encoder's padding.
-
-        Returns:
-            `[L, E]`, and the context for `step`.
         """
 
         def block(
@@ -149,7 +146,6 @@ class DecoderStack:
 
         Args:
             x: embeddings of the tokens, `[K, E]`.
-            context: from `prefill`.
             kv_cache: keys and values of the new tokens so far, `[H, N, K, D]` a layer.
             prompt_bias: broadcastable to `[K, H, L]`.
             kv_cache_bias: broadcastable to `[K, H, N * K]`.
@@ -197,7 +193,6 @@ class DecoderStack:
         return StackContext(0, leaves, list(leaves))
 
     def empty_kv_cache(self, num_beams: int, length: int) -> list[KeysValues]:
-        """See `Model.empty_kv_cache`."""
         size = self.layers[0].qkv.matrix.shape[1] // 3 // self.heads
         zeros = tf.zeros([self.heads, length, num_beams, size])
         return [KeysValues(zeros, zeros) for _ in self.layers]

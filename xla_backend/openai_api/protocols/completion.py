@@ -5,7 +5,6 @@ Knows the fields of both. Must not know HTTP, nor how a text is run.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,19 +106,12 @@ class OwnCompletionWriter(Writer):
         ]
         return answers[0] if len(answers) == 1 else answers
 
-    def begin(self, number: int) -> Iterator[dict[str, Any]]:
-        yield from ()
-
     def more(self, number: int, text: str) -> Iterator[dict[str, Any]]:
-        reading = {name: each.model_dump() for name, each in progress(text).items()}
         tokens = self._tokens(self.new(number, text))
-        yield {"index": number, "content": str(text), "stop": False, **tokens, **reading}
+        yield {"index": number, "content": str(text), "stop": False, **tokens, **progress(text)}
 
     def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
         yield self._answer(number, result, "", self.rest(number, result))
-
-    def failed(self, error: dict[str, Any]) -> str:
-        return f"data: {json.dumps(error)}\n\n"
 
     def _answer(
         self, number: int, result: GenerationResult, text: str, tokens: Sequence[Token]

@@ -10,21 +10,18 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from xla_backend.answers.reader import CallPart, Thought
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.answers import cache_miss, generated, timings
-from xla_backend.openai_api.fields import Fields, check_chat_fields
 from xla_backend.openai_api.history import text_of
-from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Tokens
+from xla_backend.openai_api.requests import ChatMessage, ChatRequest, OtherChat, Tokens
 from xla_backend.openai_api.writers import Facts, Writer, event
 
 
-class MessagesRequest(Fields):
-    """A request. Other fields of chats, such as `temperature`, also apply."""
-
-    model_config = ConfigDict(extra="allow")
+class MessagesRequest(OtherChat):
+    """A request."""
 
     messages: list[dict[str, Any]]
     system: str | list[Any] | None = Field(None, description="how to answer")
@@ -43,8 +40,6 @@ class MessagesRequest(Fields):
         Raises:
             NotSupported: it asks for something that is not supported.
         """
-        extra = dict(self.model_extra or {})
-        check_chat_fields(extra)
         choice = self.tool_choice or {}
         kind: Any = choice.get("type")
         if kind == "tool":
@@ -60,13 +55,10 @@ class MessagesRequest(Fields):
             if choice.get("disable_parallel_tool_use") is False
             else None,
         }
-        chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})
         system = self.system
         if isinstance(system, list):
             system = "\n\n".join(map(text_of, system))
-        if system:  # after parsing, so that errors count messages as they were sent
-            chat.messages = [ChatMessage(role="system", content=system), *chat.messages]
-        return chat
+        return self.as_chat(own, [ChatMessage(role="system", content=system)] if system else ())
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from xla_backend.answers.reader import CallPart, Thought
 from xla_backend.interface.prompt import Message
@@ -27,8 +27,7 @@ from xla_backend.openai_api.answers import (
     written,
 )
 from xla_backend.openai_api.errors import NotSupported
-from xla_backend.openai_api.fields import Fields, check_chat_fields
-from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Tokens
+from xla_backend.openai_api.requests import ChatMessage, ChatRequest, OtherChat, Tokens
 from xla_backend.openai_api.writers import Facts, Writer, event
 
 MAX_STORED = 1000
@@ -40,10 +39,8 @@ _ITEMS = ("message", *_CALLS, *_RESULTS, "reasoning")
 _LOGPROBS = "message.output_text.logprobs"
 
 
-class ResponseRequest(Fields):
-    """A request. Other fields of chats, such as `temperature`, also apply."""
-
-    model_config = ConfigDict(extra="allow")
+class ResponseRequest(OtherChat):
+    """A request."""
 
     input: str | list[dict[str, Any]] = Field(description="a text, or messages")
     instructions: str | None = Field(None, description="how to answer; of this request alone")
@@ -103,11 +100,9 @@ class ResponseRequest(Fields):
         Args:
             before: messages of the conversation so far.
         """
-        extra = dict(self.model_extra or {})
         for name in ("background", "conversation", "prompt"):
-            if extra.pop(name, None):
+            if (self.model_extra or {}).pop(name, None):
                 raise NotSupported(name, f"{name} is not supported. Leave it out.")
-        check_chat_fields(extra)
         choice = self.tool_choice
         if isinstance(choice, dict) and choice.get("type") == "function":
             choice = {"function": choice}
@@ -120,12 +115,8 @@ class ResponseRequest(Fields):
             "reasoning_effort": (self.reasoning or {}).get("effort"),
             "logprobs": True if _LOGPROBS in (self.include or ()) else None,
         }
-        chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})
         system = [Message("system", self.instructions)] if self.instructions else []
-        # After parsing, so that errors count messages as they were sent.
-        known = [ChatMessage(**message.to_dict()) for message in (*system, *before)]
-        chat.messages = [*known, *chat.messages]
-        return chat
+        return self.as_chat(own, [ChatMessage(**each.to_dict()) for each in (*system, *before)])
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
@@ -272,8 +263,7 @@ class ResponseWriter(Writer):
         self._pending += self.new(number, text)
         if reading := progress(text):
             response = self._response("in_progress")
-            values = {name: each.model_dump() for name, each in reading.items()}
-            yield self._event("in_progress", response=response, **values)
+            yield self._event("in_progress", response=response, **reading)
         yield from self._parts(self._reader.push(text))
 
     def _parts(self, parts: Iterable[str | CallPart]) -> Iterator[dict[str, Any]]:

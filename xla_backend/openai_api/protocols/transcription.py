@@ -13,17 +13,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from fastapi import UploadFile
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    model_validator,
-)
+from pydantic import ConfigDict, Field
 
 from xla_backend.interface.options import (
     MAX_NEW_TOKENS,
@@ -34,7 +27,7 @@ from xla_backend.interface.options import (
 from xla_backend.interface.results import Transcription
 from xla_backend.openai_api.answers import AudioUsage, Segment, Transcript, timings
 from xla_backend.openai_api.errors import NotSupported
-from xla_backend.openai_api.fields import MOST_LISTED
+from xla_backend.openai_api.fields import Fields
 
 _UNSUPPORTED = {
     "stream": "Transcriptions are not streamed: leave stream out.",
@@ -43,10 +36,10 @@ _UNSUPPORTED = {
 }
 
 
-class TranscriptionForm(BaseModel):
+class TranscriptionForm(Fields):
     """The fields of the form."""
 
-    model_config = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
+    model_config = ConfigDict(strict=False, populate_by_name=True)
 
     file: UploadFile = Field(description="WAV, FLAC, OGG, MP3, M4A or WebM")
     model: str | None = Field(None, description="a speech model that /v1/models lists")
@@ -63,32 +56,22 @@ class TranscriptionForm(BaseModel):
         1, description="of this engine: beams searched"
     )
 
-    _ignored: list[str] = PrivateAttr(default_factory=list)
-
-    @model_validator(mode="wrap")
     @classmethod
-    def _read(cls, values: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
-        if not isinstance(values, dict):
-            return read(values)
+    def translated(cls, values: dict[str, Any]) -> dict[str, Any]:
+        values = dict(values)
         for name, sentence in _UNSUPPORTED.items():
-            if values.get(name) not in (None, "", "false", "False", "auto"):
+            if values.pop(name, None) not in (None, "", "false", "False", "auto"):
                 raise NotSupported(name, sentence)
         if values.get("response_format") == "diarized_json":
             raise NotSupported(
                 "response_format", "Speakers are not distinguished: ask for verbose_json."
             )
-        if "word" in (values.get("timestamp_granularities[]") or ()):
+        values["granularities"] = values.pop("timestamp_granularities[]", ())
+        if "word" in values["granularities"]:
             raise NotSupported(
                 "timestamp_granularities", "Words have no times here: ask only for segment."
             )
-        form = read(values)
-        known = {field.alias or name for name, field in cls.model_fields.items()}
-        form._ignored += [
-            name[:60]
-            for name, value in values.items()
-            if name not in known and name not in _UNSUPPORTED and value
-        ]
-        return form
+        return values
 
     def options(self) -> GenerationOptions:
         """The options for the engine.
@@ -133,9 +116,7 @@ class TranscriptionForm(BaseModel):
             transcript.language = result.language or "en"
             transcript.duration = result.audio_s
             transcript.segments = list(_segments(result))
-        if self._ignored:
-            transcript.ignored_fields = self._ignored[:MOST_LISTED]
-        return transcript
+        return transcript.model_copy(update=self.ignored)
 
 
 def _segments(result: Transcription) -> Iterator[Segment]:

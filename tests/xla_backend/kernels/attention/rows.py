@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from xla_backend.kernels.attention import attention
-from xla_backend.kernels.graph.kv_operations import Addresses
+from xla_backend.kernels.graph.kv_operations import Addresses, Softmax
 
 LAYERS = 2
 """Layers in a block; the second is used."""
@@ -60,8 +60,8 @@ class Rows:
 
         def attend(*operands: tf.Tensor) -> tf.Tensor:
             q, k, v, places, blocks, layer = operands
-            forms = {"score_cap": self._cap, "sinks": self._sinks}
-            return Addresses(blocks).attend(q, k, v, places, layer, **forms)
+            softmax = Softmax(self._cap, self._sinks)
+            return Addresses(places, blocks).attend(q, k, v, layer, softmax)
 
         signature = [
             tf.TensorSpec([None, self._heads, self._size], tf.float32),

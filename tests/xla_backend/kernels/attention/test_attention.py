@@ -136,7 +136,7 @@ def test_the_steps_of_a_loop_are_in_their_order() -> None:
     def generate(x: tf.Tensor, blocks: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
         def step(i: tf.Tensor, x: tf.Tensor, every: tf.Tensor) -> list[tf.Tensor]:
             places = tf.reshape(tf.stack([0, i]), [1, 2])
-            got = Addresses(blocks).attend(x, x, tf.cos(3 * x), places, layer)
+            got = Addresses(places, blocks).attend(x, x, tf.cos(3 * x), layer)
             following = tf.reshape(tf.roll(got, 1, axis=1), x.shape)
             return [i + 1, following, tf.tensor_scatter_nd_update(every, [[i]], got)]
 
@@ -163,8 +163,8 @@ def test_a_call_whose_result_nobody_wants_writes_too() -> None:
 
     @tf.function(jit_compile=True, autograph=False)
     def only_write(operands: list[tf.Tensor]) -> tf.Tensor:
-        *own, blocks, layer = operands
-        Addresses(blocks).attend(*own, layer)
+        *own, places, blocks, layer = operands
+        Addresses(places, blocks).attend(*own, layer)
         return tf.constant(0)
 
     only_write([tf.constant(x) for x in first])

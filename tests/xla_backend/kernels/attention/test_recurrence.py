@@ -17,17 +17,17 @@ ROWS, LENGTH = 3, 60
 class Rows:
     """Rows whose states are in memory, beside all their tokens."""
 
-    def __init__(self, heads: Heads, *, corrects: bool) -> None:
+    def __init__(self, heads: Heads) -> None:
         generator = np.random.default_rng(1)
-        self._heads, self._corrects = heads, corrects
+        self._heads = heads
         self.lines = generator.standard_normal((ROWS, LENGTH, heads.line), np.float32) / 3
         self.lines[..., -2 * heads.total :] = generator.random((ROWS, LENGTH, 2 * heads.total))
         self._states = np.full((ROWS, 64 + heads.row_bytes // 4), np.nan, np.float32)
         self.expected = np.stack([self._read(lines.astype(np.float64)) for lines in self.lines])
         recurrence.prepare()
         self._advance = tf.function(
-            lambda lines, places, blocks, layer: kv_operations.Addresses(blocks).advance(
-                lines, places, layer, heads, corrects=corrects
+            lambda lines, places, blocks, layer: kv_operations.Addresses(places, blocks).advance(
+                lines, layer, heads
             )[0],
             jit_compile=True,
             autograph=False,
@@ -45,9 +45,7 @@ class Rows:
             state = np.zeros((of.keys, of.values))
             for at in range(len(lines)):
                 state *= decay[at, head]
-                change = v[at, head * of.values :][: of.values] - self._corrects * (
-                    k[at, own] @ state
-                )
+                change = v[at, head * of.values :][: of.values] - of.corrects * (k[at, own] @ state)
                 state += np.outer(k[at, own], share[at, head] * change)
                 found.append(q[at, own] @ state)
         found = np.stack(found).reshape(of.total, len(lines), of.values)
@@ -72,19 +70,19 @@ def tokens(row: int, begin: int, end: int) -> list[tuple[int, int]]:
 
 
 KINDS = pytest.mark.parametrize(
-    ("heads", "corrects"),
+    "heads",
     [
-        (Heads(4, 2, 12, 32, alternate=False), True),
-        (Heads(4, 2, 8, 16, alternate=True), True),
-        (Heads(6, 1, 16, 16, alternate=False), False),
+        Heads(4, 2, 12, 32, alternate=False, corrects=True),
+        Heads(4, 2, 8, 16, alternate=True, corrects=True),
+        Heads(6, 1, 16, 16, alternate=False, corrects=False),
     ],
 )
 
 
 @KINDS
-def test_a_token_reads_what_all_before_it_have_written(heads: Heads, corrects: bool) -> None:
+def test_a_token_reads_what_all_before_it_have_written(heads: Heads) -> None:
     """In chunks, alone, beside other rows, and behind drafts of which some are refused."""
-    rows, none = Rows(heads, corrects=corrects), [(-1, 3)]
+    rows, none = Rows(heads), [(-1, 3)]
     rows.check([*tokens(0, 0, 20), *tokens(1, 0, 3), *none])
     rows.check([*tokens(2, 0, 1), *none, *tokens(1, 3, 4), *tokens(0, 20, 21)])
     for begin, count in ((21, RECENT), (22, 3), (25, 2), (26, RECENT), (34, 1), (35, 1)):
@@ -98,17 +96,17 @@ def test_a_token_reads_what_all_before_it_have_written(heads: Heads, corrects: b
 
 
 @KINDS
-def test_a_text_without_memory_is_read_alike(heads: Heads, corrects: bool) -> None:
+def test_a_text_without_memory_is_read_alike(heads: Heads) -> None:
     """At once, and its last tokens one by one, from the states of other texts and by XLA alone."""
-    rows = Rows(heads, corrects=corrects)
+    rows = Rows(heads)
     in_memory = rows.check(tokens(0, 0, LENGTH))
 
     def read(lines: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        by_code = kv_operations.read_all(lines, heads, corrects=corrects)
-        return *by_code, *states.read_all(lines, heads, corrects=corrects)
+        by_code = kv_operations.read_all(lines, heads)
+        return *by_code, *states.read_all(lines, heads)
 
     def step(lines: tf.Tensor, behind: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
-        return kv_operations.step(lines, behind[:1], behind, source, heads, corrects=corrects)
+        return kv_operations.step(lines, behind[:1], behind, source, heads)
 
     read, step = (tf.function(f, jit_compile=True, autograph=False) for f in (read, step))
     columns = heads.total * heads.values

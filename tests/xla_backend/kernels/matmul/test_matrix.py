@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.xla_backend.older_processor import ALDER_LAKE, HASWELL, IVY_BRIDGE, OlderProcessor
 from xla_backend.kernels import ffi, machine_code, registration
-from xla_backend.kernels.graph.matrix import Matrices, Matrix
+from xla_backend.kernels.graph.matrix import Matrix
 from xla_backend.kernels.matmul import matmul
 from xla_backend.kernels.matmul.blocks import FORMATS as BLOCKS
 from xla_backend.kernels.matmul.blocks import Blocks, Weights, rounded, stacked
@@ -224,7 +224,7 @@ def test_rows_around_those_wanted_are_not_multiplied(number_format: str, rows: i
 def test_a_part_is_multiplied_as_the_matrix_that_it_is(number_format: str, outputs: int) -> None:
     inputs = lines_for(number_format)
     own, numbers = weights(number_format, 5 * outputs, inputs)
-    parts = Matrices.of(own, 5, save)
+    parts = Matrix.of(own, save, matrices=5)
     assert (parts.number_format is None) == (outputs == 96)
     multiply = tf.function(parts.multiply, jit_compile=True, autograph=False)
     for rows, place in ((1, 0), (1, 4), (7, 2), (130, 3)):

@@ -28,14 +28,6 @@ def _post_norms(config: Any) -> dict[str, Any]:
     }
 
 
-def _gemma2(config: Any) -> dict[str, Any]:
-    return _post_norms(config) | {"score_cap": config.attn_logit_softcapping}
-
-
-def _gemma3(config: Any) -> dict[str, Any]:
-    return _post_norms(config) | {"qk_norm": "head"}
-
-
 def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
     is_largest = (settings.architecture, settings.layers) in _LARGEST
     values |= settings.windows(2 if settings.architecture == "gemma2" else 6) | {
@@ -60,7 +52,7 @@ ARCHITECTURES = (
         model_type="gemma2",
         name="Gemma 2",
         required={"use_bidirectional_attention": None},
-        fields=_gemma2,
+        fields=lambda config: _post_norms(config) | {"score_cap": config.attn_logit_softcapping},
         gguf=GGUFLayout(
             architecture="gemma2", names=POST_NORMS, has_offset_norms=True, complete=_from_gguf
         ),
@@ -70,7 +62,7 @@ ARCHITECTURES = (
         name="Gemma 3",
         required={"use_bidirectional_attention": False, "attn_logit_softcapping": None},
         image_models=("gemma3",),
-        fields=_gemma3,
+        fields=lambda config: _post_norms(config) | {"qk_norm": "head"},
         gguf=GGUFLayout(
             architecture="gemma3",
             names=POST_NORMS,

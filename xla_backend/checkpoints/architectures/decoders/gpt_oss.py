@@ -70,10 +70,7 @@ ARCHITECTURES = (
         quantizations=("mxfp4",),
         fields=_fields,
         feed_forward=_experts,
-        names=lambda config: {
-            "mlp.router": "mlp.gate",
-            "self_attn.sinks": "self_attn.sink.weight",
-        },
+        names=lambda config: {"mlp.router": "mlp.gate", "self_attn.sinks": "self_attn.sink.weight"},
         split=_split,
         gguf=GGUFLayout(
             architecture="gpt-oss",

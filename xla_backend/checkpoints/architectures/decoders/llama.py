@@ -4,6 +4,7 @@ layers without positions."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from xla_backend.checkpoints.architectures.decoder import (
@@ -17,10 +18,6 @@ from xla_backend.checkpoints.architectures.gguf import GGUFLayout, GGUFSettings
 
 def _fields(config: Any) -> dict[str, Any]:
     return attention_biases(config) | {"feed_forward_bias": config.mlp_bias}
-
-
-def _ministral(config: Any, place: int) -> AttentionForm:
-    return attention(config, place, grows_queries=True)
 
 
 def _smollm3(config: Any, place: int) -> AttentionForm:
@@ -45,7 +42,7 @@ ARCHITECTURES = (
         model_type="ministral3",
         name="Ministral 3",
         image_models=("mistral3",),
-        mixer=_ministral,
+        mixer=functools.partial(attention, grows_queries=True),
         gguf=GGUFLayout(architecture="mistral3", is_permuted=True, complete=_from_gguf),
     ),
     DecoderArchitecture(

@@ -19,10 +19,6 @@ def _olmo2(config: Any) -> dict[str, Any]:
     return attention_biases(config) | own
 
 
-def _olmoe(config: Any) -> dict[str, Any]:
-    return attention_biases(config) | {"qk_norm": "all"}
-
-
 def _experts(config: Any, place: int) -> ExpertsForm:
     return experts(config, config.intermediate_size, config.norm_topk_prob)
 
@@ -50,7 +46,7 @@ ARCHITECTURES = (
         model_type="olmoe",
         name="OLMoE",
         required={"clip_qkv": None},
-        fields=_olmoe,
+        fields=lambda config: attention_biases(config) | {"qk_norm": "all"},
         feed_forward=_experts,
         gguf=GGUFLayout(architecture="olmoe", complete=_olmoe_from_gguf),
     ),

@@ -3,15 +3,11 @@ and LongRoPE."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from xla_backend.checkpoints.architectures.decoder import DecoderArchitecture, attention
-from xla_backend.checkpoints.architectures.forms import AttentionForm
 from xla_backend.checkpoints.architectures.gguf import GGUFLayout, GGUFSettings
-
-
-def _mixer(config: Any, place: int) -> AttentionForm:
-    return attention(config, place, rotates_part=True)
 
 
 def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
@@ -24,7 +20,7 @@ ARCHITECTURES = (
     DecoderArchitecture(
         model_type="phi3",
         name="Phi",
-        mixer=_mixer,
+        mixer=functools.partial(attention, rotates_part=True),
         gguf=GGUFLayout(
             architecture="phi3",
             names={"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},

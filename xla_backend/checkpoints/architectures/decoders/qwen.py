@@ -14,14 +14,6 @@ from xla_backend.checkpoints.architectures.forms import ExpertsForm, GatedForm
 from xla_backend.checkpoints.architectures.gguf import SHARED_EXPERT, GGUFLayout, GGUFSettings
 
 
-def _qwen2(config: Any) -> dict[str, Any]:
-    return {"qkv_bias": True}
-
-
-def _qwen2_moe(config: Any) -> dict[str, Any]:
-    return {"qkv_bias": config.qkv_bias}
-
-
 def qwen3(config: Any) -> dict[str, Any]:
     """The fields of Qwen3, and of those that come from it."""
     return attention_biases(config) | {"qk_norm": "head"}
@@ -59,23 +51,20 @@ ARCHITECTURES = (
     DecoderArchitecture(
         model_type="qwen2",
         name="Qwen2",
-        fields=_qwen2,
+        fields=lambda config: {"qkv_bias": True},
         gguf=GGUFLayout(architecture="qwen2", complete=_qwen2_from_gguf),
     ),
     DecoderArchitecture(
         model_type="qwen2_moe",
         name="Qwen2 MoE",
-        fields=_qwen2_moe,
+        fields=lambda config: {"qkv_bias": config.qkv_bias},
         feed_forward=_experts,
         gguf=GGUFLayout(
             architecture="qwen2moe", names=SHARED_EXPERT, complete=_qwen2_moe_from_gguf
         ),
     ),
     DecoderArchitecture(
-        model_type="qwen3",
-        name="Qwen3",
-        fields=qwen3,
-        gguf=GGUFLayout(architecture="qwen3"),
+        model_type="qwen3", name="Qwen3", fields=qwen3, gguf=GGUFLayout(architecture="qwen3")
     ),
     DecoderArchitecture(
         model_type="qwen3_moe",

@@ -18,12 +18,9 @@ from xla_backend.checkpoints.architectures.decoders.qwen import qwen3
 from xla_backend.checkpoints.architectures.forms import AttentionForm, ExpertsForm, StateForm
 from xla_backend.checkpoints.architectures.gguf import SHARED_EXPERT, GGUFLayout, GGUFSettings
 
-_SIZES = (
-    "linear_num_value_heads",
-    "linear_num_key_heads",
-    "linear_key_head_dim",
-    "linear_value_head_dim",
-    "linear_conv_kernel_dim",
+_SIZES = tuple(
+    "linear_num_value_heads linear_num_key_heads linear_key_head_dim linear_value_head_dim "
+    "linear_conv_kernel_dim".split()
 )
 _GGUF_NAMES = SHARED_EXPERT | {
     "post_attention_norm": "post_attention_layernorm",

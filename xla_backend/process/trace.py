@@ -1,14 +1,15 @@
 """Traces of requests in Chrome's Trace Event Format, which Perfetto opens, too.
 
-Knows spans and results.
+Knows spans, results and the server's record.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
+from xla_backend.interface.request_record import RequestRecord
 from xla_backend.interface.results import CacheOutcome, GenerationResult
 from xla_backend.interface.timing import RESTORING, Span
 
@@ -19,12 +20,45 @@ class TracedRequest(NamedTuple):
     """One request in two processes, which share a clock.
 
     Attributes:
-        result: of the engine, with its spans.
+        name: of its row.
+        facts: about the whole request.
+        engine: its spans there.
         page: the spans of the process that sent the request.
     """
 
-    result: GenerationResult
+    name: str
+    facts: dict[str, Any]
+    engine: Sequence[Span]
     page: Sequence[Span] = ()
+
+    @classmethod
+    def of(cls, result: GenerationResult, page: Sequence[Span] = ()) -> Self:
+        """A request that has its result."""
+        names = RESTORING if result.cache is CacheOutcome.DISK else {}
+        engine = [each._replace(name=names.get(each.name, each.name)) for each in result.spans]
+        facts = {
+            "cache": result.cache.value,
+            "key": str(result.key),
+            "prompt_tokens": result.prompt_tokens,
+            "new_tokens": result.new_tokens,
+            "batch_size": result.batch_size,
+            "finish": result.finish,
+        }
+        return cls(result.model, facts, engine, page)
+
+    @classmethod
+    def recorded(cls, record: RequestRecord) -> Self:
+        """A request of the server's record, which may not have ended."""
+        facts = {
+            "protocol": record.entry.source.protocol,
+            "state": record.state,
+            "cache": record.cache and record.cache.value,
+            "prompt_tokens": record.prompt_tokens,
+            "cached_tokens": record.cached_tokens,
+            "new_tokens": record.new_tokens,
+        }
+        known = {name: each for name, each in facts.items() if each is not None}
+        return cls(record.model or record.kind, known, record.spans())
 
 
 def document(requests: Iterable[TracedRequest]) -> str:
@@ -48,25 +82,13 @@ def request_events(request: TracedRequest, row: int) -> Iterator[dict[str, Any]]
         request: the request.
         row: its number, from 1, unique in the trace.
     """
-    result = request.result
-    name = f"{row}: {result.model}"
-    names = RESTORING if result.cache is CacheOutcome.DISK else {}
-    facts = {
-        "cache": result.cache.value,
-        "key": str(result.key),
-        "prompt_tokens": result.prompt_tokens,
-        "new_tokens": result.new_tokens,
-        "batch_size": result.batch_size,
-        "finish": result.finish,
-    }
-    for process, spans in enumerate((request.page, result.spans), 1):
+    for process, spans in enumerate((request.page, request.engine), 1):
         if spans:
-            yield _about("thread", process, row, name)
+            yield _about("thread", process, row, f"{row}: {request.name}")
             started = spans[0].started
             ended = max(span.started + span.duration_s for span in spans)
-            yield _event(Span("request", started, ended - started), process, row, facts)
+            yield _event(Span("request", started, ended - started), process, row, request.facts)
         for span in spans:
-            span = span._replace(name=names.get(span.name, span.name))
             yield _event(span, process, row, {"tokens": span.tokens} if span.tokens else {})
 
 

@@ -1,0 +1,1 @@
+"""Requests: what the server does for whom, and where the time went."""
