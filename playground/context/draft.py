@@ -1,14 +1,14 @@
 """`Draft`: the settings of a request from a link, a preset or an earlier visit.
 
-Knows the names of a request's settings and checks their values. Must not know components.
-`ui/assets/request.js` writes what is read here.
+Knows the names of a request's settings and its variables, and checks their values. Must not know
+components. `ui/assets/request.js` writes what is read here.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -40,6 +40,8 @@ _EMPTY: dict[str, Any] = {
 """The settings that a request can be without."""
 SETTINGS = ("model", "prompt", *_EMPTY, "answer_as", "choices", *NAMES)
 """The names of all settings."""
+VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+"""A variable in a prompt: a text from a field or a row stands for it."""
 _WHOLE_NUMBERS = ("max_new_tokens", "num_beams", "top_k", "seed", "prompt_lookup_num_tokens")
 _SWITCHES = {"1": True, "true": True, "0": False, "false": False}
 # Gradio, Hugging Face and the page itself add these.
@@ -232,3 +234,18 @@ def _option(name: str, text: str, bounds: tuple[float, float] | None) -> Any:
             f"{name} goes from {bounds[0]:g} to {bounds[1]:g} on this page, not {quoted(text)}."
         )
     return value
+
+
+def filled_in(text: str, value: Callable[[str], str | None]) -> str:
+    """A text with its variables replaced; values are not searched for variables.
+
+    Args:
+        text: with or without variables.
+        value: takes a variable's name; a variable for which it returns None stays as it is.
+    """
+
+    def replacement(found: re.Match[str]) -> str:
+        given = value(found[1])
+        return found[0] if given is None else given
+
+    return VARIABLE.sub(replacement, text)

@@ -10,9 +10,8 @@ from typing import Any
 
 import gradio as gr
 
-from playground.context.draft import Draft, messages_in, variables_in
+from playground.context.draft import VARIABLE, Draft, filled_in, messages_in, variables_in
 from playground.context.page_context import PageContext
-from playground.context.template import VARIABLE, filled_in
 from playground.ui.components import Field, Updates
 from playground.ui.option_controls import OptionControls
 from xla_backend import GenerationOptions, InvalidRequest, Message, Prompt

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from playground.context.template import filled_in
+from playground.context.draft import filled_in
 from playground.ui.csv_cells import unguarded
 from playground.ui.markup import clean, quoted
 from xla_backend import InvalidRequest

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from playground.context.template import VARIABLE
+from playground.context.draft import VARIABLE
 from playground.ui.components import QUIET, Field
 from playground.ui.wording import wording_of
 from xla_backend import ModelInfo
