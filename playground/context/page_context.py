@@ -12,7 +12,7 @@ import gradio as gr
 
 from playground.context.limits import Limits
 from playground.context.runs import VisitorRun, VisitorRuns
-from playground.context.settings import Settings
+from playground.context.settings import SettingFields
 from playground.context.status_line import (
     phase_of,
     queued,
@@ -79,7 +79,7 @@ class PageContext:
     limits: Limits = field(default_factory=Limits)
     added: AddedModels | None = None
     inspector: Inspector | None = None
-    settings: Settings = field(init=False)
+    settings: SettingFields = field(init=False)
 
     def engine_line(self, session: str = "") -> str:
         """The engine's current activity, for `status`, and this visitor's place in the queue."""

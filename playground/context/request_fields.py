@@ -68,7 +68,7 @@ class RequestFields:
         return self._prompt(values, self._fill(values))
 
     def options(self, values: Mapping[Any, Any]) -> GenerationOptions:
-        """See `Settings.options`."""
+        """See `SettingFields.options`."""
         return self.page.settings.options(values)
 
     def request(self, values: Mapping[Any, Any]) -> FilledRequest:

@@ -1,4 +1,4 @@
-"""`Settings`: the components of what a visitor sets for all texts: model, system prompt, options.
+"""`SettingFields`: the components of what a visitor sets for all texts: model, system prompt, options.
 
 Knows what their values mean. Must not know where they are on the page, nor what is asked with them.
 """
@@ -16,7 +16,7 @@ from xla_backend import GenerationOptions, InvalidRequest
 
 
 @dataclass(frozen=True)
-class Settings:
+class SettingFields:
     """The components.
 
     Attributes:

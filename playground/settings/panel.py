@@ -7,7 +7,7 @@ import gradio as gr
 import htpy as h
 
 from playground.context.page_context import PageContext
-from playground.context.settings import Settings
+from playground.context.settings import SettingFields
 from playground.settings.answer_as import AnswerAs
 from playground.settings.examples import examples_for
 from playground.settings.linked_request import LinkedRequest
@@ -64,7 +64,9 @@ class SettingsPanel:
                 elem_id="exact_key",
             )
         kind = self.answer.kind
-        page.settings = Settings(model, system, kind, exact_key, controls, speech_model, language)
+        page.settings = SettingFields(
+            model, system, kind, exact_key, controls, speech_model, language
+        )
         self.answer.connect(controls)
         controls.connect()
 
