@@ -1,4 +1,4 @@
-"""`SettingFields`: the components of what a visitor sets for all texts: model, system prompt, options.
+"""`SettingFields`: the components of what is set for all texts: model, system prompt, options.
 
 Knows what their values mean. Must not know where they are on the page, nor what is asked with them.
 """
