@@ -53,6 +53,7 @@ class SettingsPanel:
         with gr.Column(elem_classes="of-texts"):
             model = ui.model_dropdown(models, "model", is_described=True)
             system = ui.system_prompt("system")
+            system.visible = first is not None and first.is_instruct
             self.presets = PresetButtons(page, self.link)
             self.answer = AnswerAs()
             controls = OptionControls(

@@ -175,6 +175,7 @@ class PlaygroundTab:
             [
                 *(self.bar, self.prediction, self.view_code.code, self.followed),
                 *(self.link.model, self.settings.model, self.prompt.text, self.prompt.of_instruct),
+                self.settings.system,
                 *(self.examples, self.suggestion),
             ],
             js=f"(...values) => keepRequest(values, {places})",
@@ -258,6 +259,7 @@ class PlaygroundTab:
             self.followed: name,
             self.link.model: None,
             **self.prompt.of_model(model),
+            self.settings.system: gr.update(visible=model.is_instruct),
             self.examples: ui.names_html([example.name for example in examples], "Examples"),
         }
         example: ui.Updates = {}
