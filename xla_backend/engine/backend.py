@@ -242,6 +242,7 @@ class Backend(AnyBackend):
 
     def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
         if (engine := self._models.find(model)) is not None:
+            self._loop.background.resume()
             self._warm_up.queue(engine, keys)
 
     def warm_up(self, model: str, options: GenerationOptions = DEFAULT_OPTIONS) -> None:
@@ -270,6 +271,10 @@ class Backend(AnyBackend):
 
     def cancel_prefetch(self) -> None:
         self._warm_up.cancel()
+
+    def pause_warm_up(self) -> None:
+        """Compiles in the background only what a busy engine needs, until the next `prefetch`."""
+        self._loop.background.pause()
 
     def past(self) -> Past:
         return self._history.past()

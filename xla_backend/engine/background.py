@@ -51,6 +51,7 @@ class Background:
         self._idle_since = time.monotonic()
         self._ending = False
         self._is_cancelled = False
+        self._only_due = False
         self._in_step = False
         self._holds = 0
         self._rested: list[Future[None]] = []
@@ -106,7 +107,8 @@ class Background:
         """
         with self._condition:
             due, known = time.monotonic() + patience_s, self._due.get(name)
-            if self._ending or (known is not None and known <= due):
+            is_refused = self._only_due and due == math.inf
+            if self._ending or is_refused or (known is not None and known <= due):
                 return
             self._due[name] = due
             if known is None:
@@ -132,6 +134,24 @@ class Background:
             self._is_cancelled = self._current is not None
             self._condition.notify_all()
         self._on_change()
+
+    def pause(self) -> None:
+        """Drops jobs without a deadline, and accepts none until `resume`."""
+        with self._condition:
+            dropped = [name for name in self._jobs if self._due[name] == math.inf]
+            for name in dropped:
+                del self._jobs[name], self._due[name]
+            is_new, self._only_due = not self._only_due, True
+            if self._current is not None and self._due.get(self._current) == math.inf:
+                self._is_cancelled = True
+            self._condition.notify_all()
+        if dropped or is_new:
+            self._on_change()
+
+    def resume(self) -> None:
+        """Accepts all jobs again."""
+        with self._condition:
+            self._only_due = False
 
     def rested(self) -> Future[None]:
         """A future that is done when no step is under way; while the engine is busy, none begins

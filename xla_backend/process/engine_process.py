@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 ENDING_S = 2.0
 """Seconds in which the engine may finish its step when it is told to end."""
 COUNT_EVERY = 20 * 10**6
-"""Bytes of growth after which memory mappings are counted again: 1 GB of functions had 10,000."""
+"""Bytes of growth after which memory mappings are counted again (1 GB of functions had 10,000), and
+after which freed memory is given back again, which takes some 50 ms."""
 
 logger = logging.getLogger(
     "xla_backend.process.engine_process"
@@ -92,8 +93,8 @@ class EngineProcess:
         self._bound = MemoryBound(None, at_start=0)
         self._marks_sent: set[str] = set()  # of "soft_limit" and "hard_limit"
         self._counted_at, self._mapped = 0, 0.0  # bytes held, and share of memory mappings then
+        self._trimmed_at = 0  # bytes held after freed memory was given back
         self._is_warm_up_requested = False
-        self._is_giving_up_warming = False
         self._mirroring = threading.Lock()
         self._mirrored: Snapshot | None = None
         self._measuring = threading.Lock()
@@ -222,14 +223,15 @@ class EngineProcess:
         held = memory.resident()
         if held is None or not self.is_ready:
             return
-        if self._bound.is_above_soft_limit(held):
+        if self._bound.is_above_soft_limit(held) and held >= self._trimmed_at + COUNT_EVERY:
             memory.give_back()  # what compilers left: up to 200 MB
-            held = memory.resident() or held
+            self._trimmed_at = held = memory.resident() or held
         if abs(held - self._counted_at) >= COUNT_EVERY:
             self._counted_at, self._mapped = held, memory.mapped_share()
-        if not self._bound.may_warm(held, self._mapped):
-            self._give_up_warming(backend)
-        if self._bound.is_above_hard_limit(held, self._mapped):
+        is_full = self._bound.is_above_hard_limit(held, self._mapped)
+        if is_full or not (self._is_warm_up_requested or self._bound.may_warm(held, self._mapped)):
+            backend.pause_warm_up()
+        if is_full:
             self._report_size("hard_limit", held)
         elif self._bound.is_above_soft_limit(held, self._mapped):
             self._report_size("soft_limit", held)
@@ -240,17 +242,6 @@ class EngineProcess:
             self._marks_sent.add(mark)
         if is_new:
             self._channel.send((mark, None, held))
-
-    def _give_up_warming(self, backend: Backend) -> None:
-        """Drops background jobs that nobody asked for; all of them above the hard limit."""
-        is_requested = self._is_warm_up_requested and "hard_limit" not in self._marks_sent
-        if self._is_giving_up_warming or is_requested or not backend.prefetching():
-            return
-        self._is_giving_up_warming = True  # cancelling is a change, and changes call this
-        try:
-            backend.cancel_prefetch()
-        finally:
-            self._is_giving_up_warming = False
 
     def _serve(self, active: Active) -> None:
         """Gives a request to the engine."""

@@ -239,6 +239,28 @@ def test_cancel_ends_what_waits_or_runs_before_its_next_step(work: Background) -
     assert job.began == []
 
 
+def test_while_paused_only_jobs_with_a_deadline_run(work: Background) -> None:
+    changes: list[str] = []  # by name of the thread
+    work._on_change = lambda: changes.append(threading.current_thread().name)
+    here = threading.current_thread().name
+    with work.request():
+        waiting, due = Steps(), Steps()
+        work.add("waiting", waiting)
+        work.add("due", due, patience_s=0.2)
+        work.pause()
+        told = changes.count(here)
+        for _ in range(3):  # as each round of a busy engine does
+            work.add("waiting", waiting)
+            work.pause()
+        assert changes.count(here) == told, "nothing has changed"
+        wait_until(lambda: len(due.began) == 2)
+    settle(work)
+    assert waiting.began == []
+    work.resume()
+    work.add("waiting", waiting)
+    wait_until(lambda: len(waiting.began) == 2)
+
+
 def test_stop_waits_for_the_step_under_way_and_nothing_runs_afterwards(work: Background) -> None:
     first, other = Steps(), Steps()
     first.go_on.clear()
