@@ -44,9 +44,6 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: Fak
     tokens.first.focus()
     window.page.keyboard.press("ArrowRight")
     window.says(detail, "Token 2 of 6", "61% likely")
-    # Scrolling hides what the click shows, and is told a frame later.
-    tokens.nth(3).scroll_into_view_if_needed()
-    window.let_be_filled_in()
     tokens.nth(3).click()
     window.says(detail, "Token 4 of 6")
     popover = window.at("#tokens .token-popover")

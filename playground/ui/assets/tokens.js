@@ -4,6 +4,7 @@ const tokens = () => [...element.querySelectorAll("button.token")];
 const find = (event) => event.target.closest?.("button.token");
 const part = (name) => element.querySelector(".token-" + name);
 let pinned = null;
+let [shown, shownAt] = [null, 0]; // the token of the popover, and where it was then
 
 const add = (parent, tag, style, text) => {
   const child = document.createElement(tag);
@@ -39,6 +40,7 @@ const show = (token) => {
   const [view, box] = [popover.parentElement, token].map((each) => each.getBoundingClientRect());
   const most = view.width - popover.offsetWidth;
   const isBelow = box.bottom + popover.offsetHeight + 6 < innerHeight || box.top < 300;
+  [shown, shownAt] = [token, box.top];
   popover.style.left = Math.max(0, Math.min(most, box.left - view.left)) + "px";
   popover.style.top =
     (isBelow ? box.bottom + 6 : box.top - popover.offsetHeight - 6) - view.top + "px";
@@ -72,7 +74,10 @@ element.addEventListener("click", (event) => {
   hide();
   trigger("select", { place: Number(place), rank: Number(rank) });
 });
-element.addEventListener("scroll", hide, true);
+// A browser tells late of scrolling: what has not moved since it was shown, stays.
+element.addEventListener("scroll", () => {
+  if (shown?.getBoundingClientRect().top !== shownAt) hide();
+}, true);
 document.addEventListener("pointerdown", (event) => {
   if (!element.contains(event.target)) hide();
 });
@@ -92,7 +97,6 @@ element.addEventListener("keydown", (event) => {
   const chosen = all[Math.max(0, Math.min(all.length - 1, next))];
   token.tabIndex = -1;
   chosen.tabIndex = 0;
-  // Scroll first: scrolling hides the popover.
   chosen.scrollIntoView({ block: "nearest" });
-  requestAnimationFrame(() => requestAnimationFrame(() => chosen.focus({ preventScroll: true })));
+  chosen.focus({ preventScroll: true });
 });
