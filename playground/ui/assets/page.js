@@ -167,7 +167,7 @@ const keptNotice = (shown) => (wasPressed ? shown : "");
 // Whoever clicks elsewhere in the meantime has moved on.
 let bringResult;
 document.addEventListener("click", (event) => {
-  clearTimeout(bringResult);
+  if (event.isTrusted) clearTimeout(bringResult); // not the page's own press, see `showNews`
   const button = event.target.closest(Object.keys(RESULTS).map((id) => "#" + id).join());
   if (!button) return;
   document.documentElement.dataset.pressed = "";
