@@ -131,12 +131,18 @@ class Stopwatch:
         self._phase = phase
 
     def lap(self, tokens: int = 0) -> None:
-        """Ends a call of a compiled function, which gave new tokens."""
+        """Ends a call of a compiled function, which gave new tokens.
+
+        The prefill ends with the first one, so that the phases before it add up to its time.
+        """
         self._tokens += tokens
         self.enter(self._phase)
-        if tokens and self._first_token_s is None:
+        is_first = tokens > 0 and self._first_token_s is None
+        if is_first:
             self._first_token_s = self._entered - self.started - self._paused
         self._end_span()
+        if is_first and self._phase == "prefill":
+            self._phase = "decode"
 
     def pause_for(self, name: str, seconds: float, ended: float | None = None) -> None:
         """Takes seconds out of the current phase and names them.
@@ -165,10 +171,11 @@ class Stopwatch:
         self._span_started, self._tokens = self._entered, 0
 
     def since_first_token_s(self) -> float:
-        """Seconds since the first token, without the pauses; 0 before there is one."""
+        """Seconds from the first token to the last reading, without the pauses; 0 before there is
+        one."""
         if self._first_token_s is None:
             return 0.0
-        return self.read().total_s - self._first_token_s
+        return self._entered - self.started - self._paused - self._first_token_s
 
     def read(self) -> Timing:
         """The timing up to now; the current phase continues."""

@@ -26,7 +26,7 @@ from xla_backend.engine import loop, text
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import TextChunk
+from xla_backend.interface.results import Progress, TextChunk
 from xla_backend.rows import scheduler as row_scheduler
 
 MISS, HIT = CacheOutcome.MISS, CacheOutcome.HIT
@@ -290,6 +290,24 @@ def test_a_late_refusal_is_not_run(engine: Backend, steps: Steps, salt: str, is_
     stream = engine.submit(asks(salt=salt), Refused())
     assert (list(stream), stream.result) == ([], None)
     assert steps.done == before
+
+
+class SlowCaller(Stream[Any, Any]):
+    """Takes its time with each new state."""
+
+    def report(self, progress: Progress) -> None:
+        time.sleep(0.02)
+        super().report(progress)
+
+
+@WAYS
+def test_the_phases_before_the_first_token_add_up_to_its_time(engine: Backend, salt: str) -> None:
+    """Else a page shows a prefill that is longer than the time to the first token."""
+    for _ in range(2):  # a MISS, then a HIT
+        result = engine.submit(asks(salt=salt), SlowCaller()).read_all()
+        timing = result.timing
+        before = timing.tokenize_s + timing.trace_s + timing.compile_s + timing.prefill_s
+        assert before + result.ttft_queue_s == pytest.approx(result.ttft_s, abs=1e-6)
 
 
 # --- requests beside each other -------------------------------------------------------------------
