@@ -11,7 +11,7 @@ import gradio as gr
 
 from playground.context.draft import JSON, TEXT
 from playground.ui.components import Field, Updates
-from playground.ui.option_controls import NAMES, OptionControls, options_from, values_for
+from playground.ui.option_controls import OptionControls, options_from, values_for
 from xla_backend import GenerationOptions, InvalidRequest
 
 
@@ -66,6 +66,3 @@ class SettingFields:
                 "“Answer as”."
             )
         return self.options(values)
-
-
-assert NAMES  # the order of `options_from`
