@@ -49,7 +49,8 @@ class Model:
                     "n_predict": 1,
                     "temperature": 0.0,
                     "logprobs": LIKELY,
-                    "ignore_eos": True,  # at which it reports none; what it reports stays the same
+                    # It reports none at an end or within a character; a bias changes no report.
+                    "logit_bias": [["a", 1000]],
                 }
             )
             tops = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
