@@ -533,7 +533,7 @@ class FakeBackend(Script, SharedBackend):
         prepared = request if isinstance(request, Prepared) else None
         if isinstance(request, Prepared):
             request = request.request
-        self.asked.append((request.model, request.prompt, request.options, request.exact_key))
+        self.asked.append((request.model, request.prompt, request.options))
         stream = FakeTextStream(self, request.model, request, prepared)
         return self._entered(stream)
 

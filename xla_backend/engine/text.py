@@ -122,7 +122,7 @@ class Text(Request):
                 made.cancel()  # a stopped request needs it no more
         self._stops = StopStrings(options.stop, options.include_stop_str_in_output)
         watch.enter("queue")
-        choice = self._functions.choose(model, key, request.may_reuse)
+        choice = self._functions.choose(model, key, request.options.may_reuse)
         if key.variants:  # rows that run beside others use no drafts
             plain = dataclasses.replace(key, prompt_lookup_num_tokens=0)
             yield from self._obtain(plain, self._functions.choose(model, plain))

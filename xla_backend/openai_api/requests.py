@@ -180,9 +180,6 @@ class GenerationRequest(OptionFields):
     allowed_token_ids: Annotated[list[int], Field(min_length=1)] | None = Field(
         None, description="of vLLM: the only tokens of the text, also to end it"
     )
-    exact_key: bool | None = Field(
-        None, description="of this engine: a larger compiled function may not serve instead"
-    )
     cache_salt: Annotated[str, Field(max_length=MAX_SALT)] | None = Field(
         None,
         description="of vLLM: requests with the same one reuse each other's keys and values; "

@@ -154,7 +154,7 @@ class Vocabulary:
             if not prepared.request.with_prompt_logprobs:
                 cached = cached_tokens(known.prefixes, root, prepared.token_ids)
             row = RowWork(tokens, cached, prepared.options.max_new_tokens)
-        found = self._predict(prepared.key, tokens, known, prepared.may_reuse, row)
+        found = self._predict(prepared.key, tokens, known, prepared.options.may_reuse, row)
         if found.outcome is not CacheOutcome.MISS:
             return found
         in_memory = keys_of(entry for entry in known.entries if entry.model == self.info.name)
@@ -171,14 +171,15 @@ class Vocabulary:
         if self.speech is None:
             raise works_on_text(self.info.name)
         options = fitting_options(options, self.speech, self.info.context_length)
-        return self._predict(speech_key(rules, self.speech, options), self.speech.frames, known)
+        key = speech_key(rules, self.speech, options)
+        return self._predict(key, self.speech.frames, known, options.may_reuse)
 
     def _predict(
         self,
         needed: CacheKey,
         prompt_tokens: int,
         known: Known,
-        may_reuse: bool = True,
+        may_reuse: bool,
         row: RowWork | None = None,
     ) -> Prediction:
         entries = [entry for entry in known.entries if entry.model == self.info.name]

@@ -87,7 +87,6 @@ class PlaygroundTab:
                 "begins_with": self.prompt.answer_start,
                 "raw": self.prompt.is_raw,
                 "variables": self.prompt.variables,
-                "exact_key": settings.exact_key,
                 "questions": self.answer.questions,
                 "answer_as": self.answer.kind,
                 "choices": self.answer.choices,
@@ -357,8 +356,7 @@ class PlaygroundTab:
         """
         filled, questions = self.fields.request(values), self.answer.questions_of(values)
         if not questions:
-            run = TextRun(filled.model, filled.prompt, filled.options, filled.exact_key)
-            return run, filled.holds_seed
+            return TextRun(filled.model, filled.prompt, filled.options), filled.holds_seed
         options = GenerationOptions(max_new_tokens=1, seed=filled.options.seed)
         text = self.fields.text(values)
         return TextRun(filled.model, text, options, questions=questions), filled.holds_seed
@@ -369,7 +367,6 @@ class PlaygroundTab:
             run.prompt,
             run.options,
             mode=None if run.questions or run.cache_salt else page_mode(run.options),
-            exact_key=run.exact_key,
             cache_salt=run.cache_salt,
             questions=run.questions,
         )

@@ -64,7 +64,6 @@ def test_every_setting_is_read() -> None:
         "begins_with": "Well,",
         "raw": True,
         "variables": '{"name": "Ada"}',
-        "exact_key": True,
         "questions": "Is it?\nWas it?",
         "answer_as": "Choice",
         "choices": "yes\nno",

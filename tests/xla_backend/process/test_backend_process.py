@@ -384,7 +384,7 @@ def test_a_prompt_is_tokenized_once(watched: Watched, monkeypatch: pytest.Monkey
     predict = partial(watched.process.predict, watched.model, prompt)
     predicted = [predict(options) for options in (BEAMS, SHORT)]
     result = watched.generate(prompt)
-    predicted.append(predict(SHORT, exact_key=True))
+    predicted.append(predict(SHORT.replace(exact_key=True)))
     assert {each.prompt_tokens for each in predicted} == {result.prompt_tokens}
     assert encoded.count(prompt) == 1
 
