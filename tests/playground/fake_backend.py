@@ -50,10 +50,10 @@ from xla_backend import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.engine.streams import Chunk, Stream
-from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.backend import Result
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.decisions import Decision, Decisions, QuestionTokens
@@ -393,6 +393,7 @@ class FakeTokenizer(Tokenizer):
         self._backend = backend
 
     tool_format = GENERIC
+    is_byte_level = True
 
     def encode(
         self,
@@ -428,10 +429,6 @@ class FakeTokenizer(Tokenizer):
     @property
     def chat_template(self) -> str:
         return "{{ messages }}"
-
-    @property
-    def is_byte_level(self) -> bool:
-        return True
 
 
 class FakeBackend(Script, SharedBackend):

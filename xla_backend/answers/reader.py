@@ -11,7 +11,8 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from xla_backend.grammar.tool_format import ToolFormat
+from xla_backend.answers.stop_strings import overlap
+from xla_backend.answers.tool_format import ToolFormat
 from xla_backend.interface.prompt import THOUGHTS, THOUGHTS_END, ToolCall
 
 
@@ -146,12 +147,22 @@ class AnswerReader:
             self._read = self._text
 
 
+def split_thoughts(text: str) -> tuple[str, str]:
+    """The thoughts in front of an answer, and the rest."""
+    reader = AnswerReader()
+    rest = reader.read_whole(text)
+    return reader.thoughts, rest
+
+
+def thoughts_end(text: str) -> int:
+    """Where the thoughts in front of an answer end, before their mark; 0 if there are none."""
+    return _before_mark(text, THOUGHTS_END) if text.lstrip().startswith(THOUGHTS) else 0
+
+
 def _before_mark(text: str, mark: str) -> int:
     """How many characters are in front of a mark, or of what may become one."""
-    if (end := text.find(mark)) < 0:
-        sizes = range(len(mark), 0, -1)
-        end = len(text) - next((size for size in sizes if text.endswith(mark[:size])), 0)
-    return end
+    end = text.find(mark)
+    return len(text) - overlap(text, mark) if end < 0 else end
 
 
 class _Object:

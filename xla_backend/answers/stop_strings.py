@@ -48,7 +48,7 @@ class StopStrings:
             end, place = min(found)
             self.found = text[place:end]
             return text[: end if self._shows else place]
-        held = max((_overlap(text, string) for string in self._strings), default=0)
+        held = max((overlap(text, string) for string in self._strings), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]
 
@@ -58,7 +58,7 @@ class StopStrings:
         return held
 
 
-def _overlap(text: str, string: str) -> int:
+def overlap(text: str, string: str) -> int:
     """How many of the text's last characters are a beginning, but not all, of a string."""
     sizes = range(min(len(text), len(string) - 1), 0, -1)
     return next((size for size in sizes if text.endswith(string[:size])), 0)

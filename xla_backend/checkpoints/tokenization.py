@@ -19,13 +19,15 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
+from xla_backend.answers import channels, tool_format
+from xla_backend.answers.decoder import BYTE_PIECE
+from xla_backend.answers.reader import split_thoughts
+from xla_backend.answers.tool_format import CHANNELS, GENERIC, ToolFormat
 from xla_backend.checkpoints.formats import gguf_file, gguf_tokenizer
 from xla_backend.checkpoints.text_files import read_text, without_marks
 from xla_backend.checkpoints.transformers_import import locked_transformers
-from xla_backend.grammar import channels, tool_format
-from xla_backend.grammar.tool_format import CHANNELS, GENERIC, ToolFormat
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
-from xla_backend.interface.prompt import Message, Prompt, TokenIds, split_thoughts
+from xla_backend.interface.prompt import Message, Prompt, TokenIds
 
 if TYPE_CHECKING:
     import tokenizers
@@ -36,9 +38,6 @@ _TIMESTAMP = re.compile(r"<\|\d+\.\d\d\|>")
 
 # Tokens of a tool's call, as <|tool_call|> and [TOOL_CALLS]: text, though files call them special.
 _TOOL_TOKEN = re.compile(r"[<\[].*tool.?(call|sep).*[>\]]|\[(ARGS|CALL_ID)\]", re.IGNORECASE)
-
-# A piece for a single byte, which some sentencepiece vocabularies have.
-BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 LONGEST_TEMPLATE_S = 1.0
 """Bound on a chat template's processor time in seconds: Jinja's sandbox bounds neither time nor
@@ -81,6 +80,7 @@ class Tokenizer:
     Attributes:
         channel_tokens: ids and names of the tokens of `channels`; empty for models that do not
             answer in them.
+        is_byte_level: whether every token is a sequence of bytes, as in GPT-2, OPT and Whisper.
 
     Example:
         >>> tokenizer = Tokenizer.load(Path("demo_models/gpt2-stories"))
@@ -99,7 +99,7 @@ class Tokenizer:
         # A saved tokenizer may still truncate or pad to its training's lengths.
         self._rust.no_truncation()
         self._rust.no_padding()
-        self._is_byte_level = isinstance(self._rust.decoder, decoders.ByteLevel)
+        self.is_byte_level = isinstance(self._rust.decoder, decoders.ByteLevel)
         # T5 with a byte-level vocabulary decodes bytes, then strips the first space.
         state = self._rust.decoder.__getstate__() if self._rust.decoder else b""
         self._spells_bytes = b'"ByteLevel"' in state
@@ -360,11 +360,6 @@ class Tokenizer:
                 text = piece.replace("▁", " ")
             self._texts[id] = text
         return self._texts[id]
-
-    @property
-    def is_byte_level(self) -> bool:
-        """Whether every token is a sequence of bytes, as in GPT-2, OPT and Whisper."""
-        return self._is_byte_level
 
     def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]:
         """The ids that have text: in the vocabulary, and not special unless `shown`."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.answers.decoder import AnswerDecoder
+from xla_backend.answers.reader import thoughts_end
 from xla_backend.answers.stop_strings import StopStrings
 from xla_backend.engine.function_resolver import Chosen, FunctionResolver
 from xla_backend.engine.loop import Loop
@@ -30,7 +31,6 @@ from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.decisions import Decisions
-from xla_backend.interface.prompt import thoughts_end
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import (
     CacheOutcome,

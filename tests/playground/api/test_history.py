@@ -10,7 +10,7 @@ import pytest
 
 from tests.playground.api_page import ApiPage
 from xla_backend import Message
-from xla_backend.grammar.tool_format import GENERIC
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.interface.prompt import ToolCall
 
 MODEL = "gpt2-stories"

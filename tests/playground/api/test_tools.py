@@ -9,7 +9,7 @@ import pytest
 
 from tests.playground.api_page import ApiPage
 from xla_backend import Message, ModelUnavailable
-from xla_backend.grammar.tool_format import GENERIC
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.interface.prompt import ToolCall
 
 MODEL = "gpt2-stories"

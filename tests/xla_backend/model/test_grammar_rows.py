@@ -23,9 +23,9 @@ from xla_backend import (
     question,
 )
 from xla_backend.answers.reader import AnswerReader
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.grammar import grammars
-from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.tools import Tools
