@@ -13,10 +13,9 @@ import gradio as gr
 from gradio.block_function import BlockFunction
 from gradio.queueing import Event, Queue
 from gradio.state_holder import SessionState
-from gradio.utils import LRUCache
 
 from playground.context.address import source_of
-from playground.server.page_streams import MAX_CALLERS, PageStreams
+from playground.server.page_streams import PageStreams
 from playground.ui.quantities import count
 from xla_backend.interface.request_queue import SOURCE
 
@@ -31,8 +30,8 @@ class PageQueue(Queue):
         app.queue(api_open=False, default_concurrency_limit=None)
         queue = cls(True, 0, 1, None, app, default_concurrency_limit=None)
         queue._behind_proxy = behind_proxy
-        events = queue.pending_event_ids_session = LRUCache(MAX_CALLERS)
-        queue._streams = PageStreams(events, queue.pending_messages_per_session)
+        queue._streams = PageStreams(queue.pending_messages_per_session)
+        queue.pending_event_ids_session = queue._streams.events
         queue.of_programs = {}
         queue.ANALYTICS_MAX_EVENTS = 0
         app._queue = queue

@@ -9,34 +9,35 @@ import asyncio
 import math
 import time
 from collections.abc import MutableMapping
+from typing import Any
 
 from gradio.server_messages import ProcessCompletedMessage
 from gradio.utils import LRUCache
 
-MAX_CALLERS = 5000
-"""Callers whose answers are kept; Gradio would keep unread answers forever."""
 IDLE_S = 5.0
 """Seconds without an event after which a page's stream is closed anyway: a browser has only six
 connections to a server, for all its pages together."""
+_MAX_CALLERS = 5000  # whose answers are kept; Gradio would keep unread answers forever
 _UNREAD_S = 0.5  # in which a page may not yet have noticed that its stream was closed
 _ENDING_S = 0.1  # in which streams may end; a stopped one sends an error instead
 _NEVER_OVER = "stream_stays_open"  # an event that was never sent: without any, a stream is closed
 
 
 class PageStreams:
-    """The streams of all pages, each by its session."""
+    """The streams of all pages, each by its session.
 
-    def __init__(
-        self,
-        events: MutableMapping[str, set[str]],
-        messages: MutableMapping[str, asyncio.Queue],
-    ) -> None:
-        """Of Gradio's queue: the ids of each session's `events` and its `messages`."""
-        self._events, self._messages = events, messages
+    Attributes:
+        events: the ids of each session's events under way, for Gradio's queue.
+    """
+
+    def __init__(self, messages: MutableMapping[str, Any]) -> None:
+        """`messages` are the queues of each session's messages."""
+        self.events: LRUCache[str, set[str]] = LRUCache(_MAX_CALLERS)
+        self._messages = messages
         # Timers that close streams, or have closed them; and when, by the loop's clock: on a busy
         # machine later than the timer was due.
-        self._closing: LRUCache[str, asyncio.TimerHandle] = LRUCache(MAX_CALLERS)
-        self._closed_at: LRUCache[str, float] = LRUCache(MAX_CALLERS)
+        self._closing: LRUCache[str, asyncio.TimerHandle] = LRUCache(_MAX_CALLERS)
+        self._closed_at: LRUCache[str, float] = LRUCache(_MAX_CALLERS)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def use(self, session: str) -> None:
@@ -46,7 +47,7 @@ class PageStreams:
         closed_s = self._loop.time() - self._closed_at.get(session, -math.inf)
         if closed_s < _UNREAD_S:
             await asyncio.sleep(_UNREAD_S - closed_s)
-        self._events.setdefault(session, set()).add(_NEVER_OVER)
+        self.events.setdefault(session, set()).add(_NEVER_OVER)
         self._close_when_idle(session)
 
     def close(self) -> None:
@@ -65,7 +66,7 @@ class PageStreams:
 
     def _close_stream(self, session: str) -> None:
         messages = self._messages.get(session)
-        if self._events.get(session, set()) - {_NEVER_OVER}:
+        if self.events.get(session, set()) - {_NEVER_OVER}:
             self._close_when_idle(session)
         elif messages is not None:
             over = ProcessCompletedMessage(event_id=_NEVER_OVER, output={}, success=True)

@@ -584,7 +584,7 @@ class FakeBackend(Script, SharedBackend):
     def predict_text(self, request: TextRequest | Prepared) -> Prediction:
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
         tokens = len(prepared.token_ids)
-        return self._predict(prepared.model, prepared.key, tokens, prepared.may_reuse)
+        return self._predict(prepared.model, prepared.key, tokens, prepared.options.may_reuse)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         if self.load(model).family != "speech":
