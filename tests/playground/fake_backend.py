@@ -207,7 +207,7 @@ class FakeStream(Stream[Chunk, Result], Generic[Chunk, Result]):
         self, step: str, status: EngineStatus | None = None, state: RequestState = "queued"
     ) -> None:
         if status is not None:
-            self.backend.status = status.replace(since=time.perf_counter())
+            self.backend.status = replace(status, since=time.perf_counter())
             self.report(Progress(state, time.perf_counter()))
         is_given_up = (lambda: self.error is not None) if step in UNSTOPPABLE else self._ends
         self.passed_s[step] += self.backend.wait(step, is_given_up)

@@ -101,8 +101,9 @@ class AnswerDecoder:
         self._opening = THOUGHTS if end.endswith(THOUGHTS) else ""
         self._decoder = IncrementalDecoder(tokenizer, shown)
         tokens = tokenizer.channel_tokens
-        ids = enumerate(prompt_ids if tokens else ())
-        starts = [at for at, id in ids if tokens.get(id) == "<|start|>"]
+        starts = []
+        if tokens:
+            starts = [at for at, id in enumerate(prompt_ids) if tokens.get(id) == "<|start|>"]
         self._channels = Channels() if starts else None
         self._tokens: dict[int, str] = {}
         if starts:

@@ -103,8 +103,9 @@ class Tokenizer:
         # T5 with a byte-level vocabulary decodes bytes, then strips the first space.
         state = self._rust.decoder.__getstate__() if self._rust.decoder else b""
         self._spells_bytes = b'"ByteLevel"' in state
-        # A cache: six texts are needed for each new token.
+        # Caches: six texts are needed for each new token.
         self._texts: dict[int, str] = {}
+        self._bytes: dict[int, bytes] = {}
         added = self._rust.get_added_tokens_decoder().items()
         self._skipped = set(tokenizer.all_special_ids) | {
             token_id
@@ -363,7 +364,7 @@ class Tokenizer:
 
     def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]:
         """The ids that have text: in the vocabulary, and not special unless `shown`."""
-        skipped = self._skipped.difference(shown)
+        skipped = self._skipped.difference(shown) if shown else self._skipped
         return [
             int(id)
             for id in ids
@@ -414,11 +415,13 @@ class Tokenizer:
 
     def piece_bytes(self, id: int) -> bytes:
         """The bytes of a token of a byte-level vocabulary."""
-        piece = self.piece(id)
-        try:
-            return bytes(_BYTE_OF_CHARACTER[character] for character in piece)
-        except KeyError:  # an added token, which is plain text in the vocabulary
-            return piece.encode("utf-8")
+        if id not in self._bytes:
+            piece = self.piece(id)
+            try:
+                self._bytes[id] = bytes(_BYTE_OF_CHARACTER[character] for character in piece)
+            except KeyError:  # an added token, which is plain text in the vocabulary
+                self._bytes[id] = piece.encode("utf-8")
+        return self._bytes[id]
 
 
 def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:

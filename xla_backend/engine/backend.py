@@ -134,8 +134,8 @@ class Backend(AnyBackend):
                 model is loaded.
             stream: receives the text; None for a new one. It says whether the request may start.
         """
-        if isinstance(request, TextRequest) and self._models.find(request.model) is not None:
-            request = self.prepare(request)
+        if isinstance(request, TextRequest):
+            request = self._models.prepared(request)
         stream = Stream() if stream is None else stream
         self._loop.submit(
             Text(request, stream, self._models, self._functions, self._pools, self._loop)

@@ -74,11 +74,6 @@ class Request(ABC):
         self.has_engine = False
         self.steps = self._run()
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether its caller wants no more."""
-        return self.stream.is_stopped
-
     def enter(self, state: RequestState) -> None:
         """Changes its state and reports that to its caller; the first change starts it.
 

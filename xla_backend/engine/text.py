@@ -14,9 +14,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.answers.decoder import AnswerDecoder
-from xla_backend.answers.reader import thoughts_end
-from xla_backend.answers.stop_strings import StopStrings
-from xla_backend.engine.function_resolver import Chosen, FunctionResolver
+from xla_backend.answers.reader import StopStrings, thoughts_end
+from xla_backend.engine.function_resolver import FunctionResolver
 from xla_backend.engine.loop import Loop
 from xla_backend.engine.request import (
     Awaited,
@@ -29,7 +28,7 @@ from xla_backend.engine.request import (
 from xla_backend.engine.streams import Stream
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
-from xla_backend.interface.buckets import CacheKey, positions
+from xla_backend.interface.buckets import positions
 from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import (
@@ -46,9 +45,9 @@ from xla_backend.interface.results import (
 )
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction import prefix_misses
-from xla_backend.prediction.prediction import Choice
 from xla_backend.prediction.prefix_misses import Parting
 from xla_backend.rows.decisions import QuestionRows
+from xla_backend.rows.pool import Row
 from xla_backend.rows.scheduler import CHUNK_S
 
 if TYPE_CHECKING:
@@ -122,13 +121,11 @@ class Text(Request):
                 made.cancel()  # a stopped request needs it no more
         self._stops = StopStrings(options.stop, options.include_stop_str_in_output)
         watch.enter("queue")
-        choice = self._functions.choose(model, key, request.options.may_reuse)
-        if key.variants:  # rows that run beside others use no drafts
-            plain = dataclasses.replace(key, prompt_lookup_num_tokens=0)
-            yield from self._obtain(plain, self._functions.choose(model, plain))
-        if choice.outcome is CacheOutcome.MISS:
-            self._miss = self._functions.explain_miss(model, request)
-        self._chosen = yield from self._obtain(key, choice)
+        # Rows that run beside others use no drafts.
+        keys = dict.fromkeys([dataclasses.replace(key, prompt_lookup_num_tokens=0), key])
+        for each in keys:
+            self._chosen = yield from self._functions.obtain(model, each, options, self.makes)
+            watch.enter("queue")
         self._compiling_s = self._loop.compiling.read()
         if request.questions is not None:
             yield from self._decide(QuestionRows(request.request.questions, request.questions))
@@ -137,10 +134,10 @@ class Text(Request):
         else:
             yield from self._run_padded()
 
-    def _obtain(self, key: CacheKey, choice: Choice) -> Generator[Awaited, Any, Chosen]:
-        chosen = yield from self._functions.obtain(self._model, key, choice, self.makes)
-        self.watch.enter("queue")
-        return chosen
+    def makes(self, outcome: CacheOutcome) -> Callable[[str], None]:
+        if outcome is CacheOutcome.MISS:
+            self._miss = self._functions.explain_miss(self._model, self._prepared)
+        return super().makes(outcome)
 
     # --- a row of the pool ----------------------------------------------------------------------
 
@@ -150,9 +147,8 @@ class Text(Request):
         is_stepwise = isinstance(self._grammar, StepByStep)
         self.drafts = 0 if is_stepwise else drafts or (GRAMMAR_DRAFTS if self._grammar else 0)
         self._status = EngineStatus("generating", str(prepared.key))
-        self.row = row = pool.row(
-            prepared.token_ids, prepared.request.cache_salt, prepared.options, self._grammar
-        )
+        token_ids, salt = list(prepared.token_ids), prepared.request.cache_salt
+        self.row = row = Row(token_ids, len(token_ids), salt, prepared.options, self._grammar)
         row.prompt_records = [] if prepared.request.with_prompt_logprobs else None
         yield AwaitRow(pool.rows)
         if not row.generated:
@@ -198,7 +194,7 @@ class Text(Request):
         new = self.row.token_ids[self.row.prompt_tokens + self._decoded :]
         if isinstance(self._grammar, StepByStep):
             self._grammar.follow(new)
-        return self._write(new, self.row.output) and not self.stream.is_stopped
+        return self._write(new, self.row.output)
 
     def _decide(self, asking: QuestionRows) -> Generator[Awaited, Any, None]:
         """Reads the rows of all questions, one chunk per round."""

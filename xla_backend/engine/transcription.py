@@ -184,8 +184,7 @@ class SpeechToText(Request):
         features, prompt = speech.features(samples), speech.decoder_prompt
         start = prompt.for_language(self._language) if self._language else prompt.tokens
         watch.enter("queue")
-        choice = self._functions.choose(engine, needed, options.may_reuse)
-        chosen = yield from self._functions.obtain(engine, needed, choice, self.makes)
+        chosen = yield from self._functions.obtain(engine, needed, options, self.makes)
         watch.enter("queue")
         yield AwaitEngine()
         self.enter("reading")

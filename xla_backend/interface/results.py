@@ -709,10 +709,6 @@ class EngineStatus:
     progress: float | None = None
     note: str = ""
 
-    def replace(self, **changes: Any) -> EngineStatus:
-        """A copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
-
 
 RequestState = Literal[
     "queued",
