@@ -53,7 +53,7 @@ from xla_backend import (
 from xla_backend.answers.tool_format import GENERIC
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.engine.streams import Chunk, Stream
+from xla_backend.engine.request import Chunk, Stream
 from xla_backend.interface.backend import Result
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.decisions import Decision, Decisions, QuestionTokens
@@ -278,7 +278,9 @@ class FakeTextStream(FakeStream[str, GenerationResult]):
 
     def _heard(self, text: str, number: int) -> str:
         tokens = (_token(number, text),) * self.request.with_tokens
-        return TextChunk.of(text, tokens, number + 1)
+        chunk = TextChunk(text)
+        chunk.tokens, chunk.generated = tokens, number + 1
+        return chunk
 
     def _result(self, said: list[str]) -> GenerationResult:
         assert self.met is not None

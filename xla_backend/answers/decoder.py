@@ -13,7 +13,6 @@ from typing import Protocol
 
 from xla_backend.answers.channels import Channels
 from xla_backend.interface.grammar import Preamble
-from xla_backend.interface.prompt import THOUGHTS
 
 BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 """A piece for a single byte, which some sentencepiece vocabularies have."""
@@ -91,14 +90,11 @@ class AnswerDecoder:
         tokenizer: Pieces,
         shown: frozenset[int],
         prompt_ids: Sequence[int],
-        may_think: bool = False,
+        opening: str = "",
     ) -> None:
-        """Starts after a prompt; `shown` special tokens are part of the text.
-
-        `may_think`: whether the text is a whole answer that may begin with thoughts.
-        """
-        end = tokenizer.decode(prompt_ids[-16:]).rstrip() if may_think else ""
-        self._opening = THOUGHTS if end.endswith(THOUGHTS) else ""
+        """Starts after a prompt, which has begun the text with `opening`; `shown` special tokens
+        are part of the text."""
+        self._opening = opening
         self._decoder = IncrementalDecoder(tokenizer, shown)
         tokens = tokenizer.channel_tokens
         starts = []

@@ -23,8 +23,7 @@ from xla_backend.engine.function_resolver import FunctionResolver
 from xla_backend.engine.loaded_models import LoadedModels
 from xla_backend.engine.loop import Loop
 from xla_backend.engine.pools import Pools
-from xla_backend.engine.request import Reservation
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Reservation, Stream
 from xla_backend.engine.text import Text, TextStream
 from xla_backend.engine.transcription import SpeechToText, WindowStream
 from xla_backend.engine.warm_up import WarmUp

@@ -24,8 +24,8 @@ from xla_backend.engine.request import (
     AwaitRow,
     Request,
     Stopped,
+    Stream,
 )
-from xla_backend.engine.streams import Stream
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import positions
@@ -110,7 +110,7 @@ class Text(Request):
         self._model, self._prepared = model, request
         key, options = request.key, request.options
         self._decoder = AnswerDecoder(
-            model.tokenizer, request.shown, request.token_ids, request.may_think
+            model.tokenizer, request.shown, request.token_ids, request.opening
         )
         if options.grammar is not None:
             watch.enter("tokenize")
@@ -280,7 +280,9 @@ class Text(Request):
                 is_over = bool(tokens) and self._model.is_end(tokens[-1].id, options)
                 tokens = tokens[:-1] if is_over else tokens
             self._chunks.append(chunk)
-            self.stream.put(TextChunk.of(chunk, tokens, self._decoded))
+            sent = TextChunk(chunk)
+            sent.tokens, sent.generated = tokens, self._decoded
+            self.stream.put(sent)
         return not self._stops.found
 
     def _result(
@@ -308,7 +310,7 @@ class Text(Request):
             passes = sum(not token.in_same_pass for token in tokens[1:])
 
         def tokens_of(text: str) -> tuple[Token, ...]:
-            fresh = AnswerDecoder(model.tokenizer, frozenset(), prompt_ids, prepared.may_think)
+            fresh = AnswerDecoder(model.tokenizer, frozenset(), prompt_ids, prepared.opening)
             return _tokens_of(text, tokens, fresh)
 
         if stops.found:

@@ -24,8 +24,7 @@ from xla_backend.checkpoints.speech_input import (
 )
 from xla_backend.engine.function_resolver import Chosen, FunctionResolver
 from xla_backend.engine.loop import Loop
-from xla_backend.engine.request import Awaited, AwaitEngine, AwaitResult, Request, Stopped
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Awaited, AwaitEngine, AwaitResult, Request, Stopped, Stream
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions

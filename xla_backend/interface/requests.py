@@ -19,7 +19,7 @@ from xla_backend.interface.options import (
     AudioInput,
     GenerationOptions,
 )
-from xla_backend.interface.prompt import Prompt, start_of_answer
+from xla_backend.interface.prompt import Prompt
 
 if TYPE_CHECKING:
     from xla_backend.interface.buckets import CacheKey
@@ -128,6 +128,7 @@ class Prepared:
         shown: special tokens that are part of the text, because they are stop strings.
         questions: tokens of the questions; None without.
         tokenize_s: seconds that this took.
+        opening: what the prompt has begun of an answer's text: the mark of thoughts, or nothing.
     """
 
     request: TextRequest
@@ -137,6 +138,7 @@ class Prepared:
     shown: frozenset[int]
     questions: QuestionTokens | None
     tokenize_s: float
+    opening: str = ""
 
     @property
     def model(self) -> str:
@@ -145,12 +147,6 @@ class Prepared:
     @property
     def in_chunks(self) -> bool:
         return self.request.in_chunks
-
-    @property
-    def may_think(self) -> bool:
-        """Whether its text is a whole answer, which may begin with thoughts."""
-        prompt = self.request.prompt
-        return isinstance(prompt, tuple) and not start_of_answer(prompt)
 
 
 @dataclass(frozen=True)

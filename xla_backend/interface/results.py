@@ -97,13 +97,6 @@ class TextChunk(str):
     generated: int = 0
     progress: PromptProgress | None = None
 
-    @classmethod
-    def of(cls, text: str, tokens: tuple[Token, ...], generated: int) -> Self:
-        chunk = cls(text)
-        chunk.tokens = tokens
-        chunk.generated = generated
-        return chunk
-
 
 @dataclass(frozen=True)
 class Miss:

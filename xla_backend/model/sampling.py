@@ -114,7 +114,7 @@ def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, 
     )
     reals = (
         # The branch that greedy search skips is compiled too, and must not divide by zero.
-        options.temperature if options.do_sample else 1.0,
+        options.temperature or 1.0,
         options.top_p,
         options.min_p,
         options.repetition_penalty,
@@ -124,7 +124,7 @@ def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, 
     )
     integers = (
         options.top_k,
-        int(options.do_sample),
+        int(options.temperature > 0.0),
         int(
             options.repetition_penalty != 1.0
             or options.presence_penalty != 0.0

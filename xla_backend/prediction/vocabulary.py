@@ -29,7 +29,7 @@ from xla_backend.compilation.store import Store
 from xla_backend.grammar import grammars
 from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.prompt import Prompt, TokenIds
+from xla_backend.interface.prompt import THOUGHTS, Prompt, TokenIds, start_of_answer
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import CacheEntry, CacheOutcome, ModelInfo, Past, Prediction
 from xla_backend.prediction.misses import explain_miss
@@ -119,12 +119,15 @@ class Vocabulary:
             key = rules.key_for(length, options.num_beams, options.max_new_tokens, context)
         # Control tokens have no text, except those that are stop strings.
         shown = self.tokenizer.special_ids(options.stop) if options.stop else frozenset()
-        prepared = Prepared(request, options, key, token_ids, shown, questions, 0.0)
+        opening = ""
+        if isinstance(request.prompt, tuple) and not start_of_answer(request.prompt):
+            end = self.tokenizer.decode(token_ids[-16:]).rstrip()
+            opening = THOUGHTS if end.endswith(THOUGHTS) else ""
         if options.grammar is not None:
-            before = AnswerDecoder(self.tokenizer, shown, token_ids, prepared.may_think).before
+            before = AnswerDecoder(self.tokenizer, shown, token_ids, opening).before
             options = options.replace(grammar=grammars.preamble(options.grammar, before))
         took_s = time.perf_counter() - started
-        return dataclasses.replace(prepared, options=options, tokenize_s=took_s)
+        return Prepared(request, options, key, token_ids, shown, questions, took_s, opening)
 
     def _encoded(self, request: TextRequest) -> tuple[int, ...]:
         """A prompt's token ids, without padding; unchecked."""
