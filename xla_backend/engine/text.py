@@ -160,7 +160,6 @@ class Text(Request):
                 row.is_done,
                 batch_size=max(1, self.rows_at_most),
                 cached_tokens=row.reused,
-                cached_from_disk=row.is_restored,
                 prompt_logprobs=model.prompt_tokens(row.token_ids, row.prompt_records),
                 parting=row.parting,
             )
@@ -291,7 +290,6 @@ class Text(Request):
         is_complete: bool,
         batch_size: int = 1,
         cached_tokens: int = 0,
-        cached_from_disk: bool = False,
         prompt_logprobs: tuple[Token, ...] = (),
         parting: Parting | None = None,
     ) -> GenerationResult:
@@ -357,7 +355,6 @@ class Text(Request):
             cut_tokens=generated - len(tokens),
             spans=spans,
             cached_tokens=cached_tokens,
-            cached_from_disk=cached_from_disk,
             prompt_logprobs=prompt_logprobs,
             passes=passes,
             rounded_bits=model.info.rounded_bits,

@@ -51,7 +51,6 @@ class Row:
     in_memory: int = 0  # how many tokens have their keys and values in memory
     reused: int = 0  # how many of them were cached
     is_done: bool = False  # whether the text has ended
-    is_restored: bool = False  # whether some reused tokens came from disk
     parting: Parting | None = None  # why no more of them were; None if nothing was there
     # of a row that is only read: for each of its last tokens, the following tokens whose
     # log-probability is wanted; None if text is to be generated
@@ -168,7 +167,6 @@ class Pool:
                 partial.users -= 1
         if not row.generated:
             row.reused = row.in_memory
-            row.is_restored = any(node.is_restored for node in used)
             row.parting = self._part(row)
         self._running.append(row)
 

@@ -93,7 +93,6 @@ class Node:
     children: dict[Tokens, Node] = field(default_factory=dict)
     users: int = 0  # how many rows read it now
     used_at: int = 0  # time of the last use, on the tree's own clock
-    is_restored: bool = False  # whether it was read from disk
     state: int = 0  # address of the state of a row behind its last token; 0 for none
     state_used_at: int = 0  # time of that one's last use
 
@@ -366,7 +365,7 @@ class PrefixTree:
             self._memory.give_back(address)
             return False
         self._memory.write(address, block[:size])
-        node = Node(held, address, parent, name, is_restored=True)
+        node = Node(held, address, parent, name)
         parent.children[held] = node
         self._names.add(name)
         self._lost.discard(name)
