@@ -72,8 +72,8 @@ class PageQueue(Queue):
             await super().process_events(events, batch, begin_time, fn)
         finally:
             for event in programs:
-                for kept in (self.of_programs, holder.session_data, holder.time_last_used):
-                    kept.pop(event._id, None)
+                for stored in (self.of_programs, holder.session_data, holder.time_last_used):
+                    stored.pop(event._id, None)
 
     async def clean_events(
         self, *, session_hash: str | None = None, event_id: str | None = None
