@@ -487,7 +487,7 @@ def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) 
 
 def test_an_example_function_is_compared_in_the_child(watched: Watched) -> None:
     def outcomes(batch_size: int, pad: bool = False) -> list[CacheOutcome | None]:
-        compared = watched.process.compare_function("dense", batch_size, pad=pad, calls=2)
+        compared = watched.process.compare_function("dense", batch_size, pad=pad)
         assert compared.difference <= TOLERANCE
         return [result.cache for result in compared.results]
 
