@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
     from xla_backend.engine.pools import Pools
     from xla_backend.model.functions import PaddedFunctions, PoolFunctions
+    from xla_backend.model.generation import Generation
     from xla_backend.model.output import Output
 
 BEGINNING = 60
@@ -238,27 +239,14 @@ class Text(Request):
         self._loop.set_status(status)
         watch.enter("prefill")
         generation = self._model.start(functions, key, list(self._prepared.token_ids), options)
-        steps, count = 1, 0
-        # With beams the text is known only at the end.
-        is_followed = options.num_beams == 1
-        while True:
-            started = time.perf_counter()
-            generation.advance(steps)
-            step_s = (time.perf_counter() - started) / steps
-            watch.lap(generation.length - count)
-            self.enter("writing")
-            count, steps = generation.length, max(1, round(CHUNK_S / step_s))
-            watch.enter("detokenize")
-            goes_on = True
-            if is_followed:
-                new = generation.output().tokens.tolist()[self._decoded :]
-                goes_on = self._write(new, generation.output)
-            if generation.is_done or not goes_on or self.stream.is_stopped:
-                break
-            watch.enter("queue")
-            yield AwaitEngine()
-            self._loop.set_status(status)
-            watch.enter("decode")
+
+        def write() -> bool:
+            if options.num_beams > 1:  # the text is known only at the end
+                return not self.stream.is_stopped
+            new = generation.output().tokens.tolist()[self._decoded :]
+            return self._write(new, generation.output) and not self.stream.is_stopped
+
+        yield from in_chunks(self, self._loop, generation, status, write)
         tokens = self._model.tokens(generation.output())
         self.finish(self._result(tokens, generation.is_done))
 
@@ -374,6 +362,32 @@ class Text(Request):
             return parting
         other = self._pools.other_model(self._prepared.model, request.cache_salt, start)
         return Parting("other model", 0, 0, model=other) if other else parting
+
+
+def in_chunks(
+    request: Request,
+    loop: Loop,
+    generation: Generation,
+    status: EngineStatus,
+    write: Callable[[], bool],
+) -> Generator[Awaited, Any, None]:
+    """Runs functions of padded sizes until the text ends, or `write` wants no more of it, which is
+    called after each chunk."""
+    steps, count, watch = 1, 0, request.watch
+    while True:
+        started = time.perf_counter()
+        generation.advance(steps)
+        step_s = (time.perf_counter() - started) / steps
+        watch.lap(generation.length - count)
+        request.enter("writing")
+        count, steps = generation.length, max(1, round(CHUNK_S / step_s))
+        watch.enter("detokenize")
+        if not write() or generation.is_done:
+            return
+        watch.enter("queue")
+        yield AwaitEngine()
+        loop.set_status(status)
+        watch.enter("decode")
 
 
 def _tokens_of(text: str, tokens: tuple[Token, ...], decoder: AnswerDecoder) -> tuple[Token, ...]:

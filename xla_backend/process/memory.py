@@ -38,7 +38,7 @@ def resident(pid: int | None = None) -> int | None:
 
 def peak(pid: int | None = None) -> int | None:
     """The most bytes that a process, by default this one, ever held; None where unknown."""
-    return _entry(Path(f"/proc/{pid or 'self'}/status"), "VmHWM:", 1024)
+    return _entry(Path(f"/proc/{pid or 'self'}/status"), "VmHWM:")
 
 
 def give_back() -> None:
@@ -65,7 +65,7 @@ def total(root: Path = _ROOT) -> int | None:
     Args:
         root: where `/proc` and `/sys` are found.
     """
-    amounts = [*_limits(root), _entry(root / "proc/meminfo", "MemTotal:", 1024)]
+    amounts = [*_limits(root), _entry(root / "proc/meminfo", "MemTotal:")]
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
@@ -125,10 +125,10 @@ def _number(path: Path) -> int | None:
     return None
 
 
-def _entry(path: Path, name: str, unit: int = 1) -> int | None:
-    """The number on the line of this name, in a file with a line for each; None without one."""
+def _entry(path: Path, name: str) -> int | None:
+    """Bytes, from the line of this name in a file with a line for each; None without one."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in path.read_text().splitlines():
             if line.split()[0] == name:
-                return int(line.split()[1]) * unit
+                return int(line.split()[1]) * 1024
     return None
