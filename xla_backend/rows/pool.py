@@ -449,15 +449,6 @@ class Pool:
     def _save_state(self) -> None:
         """Copies to the rows what only the state of the last call has."""
         for place, row in enumerate(self._batch):
-            if is_counted(row.options):
+            if sampling.is_counted(row.options):
                 row.counts = self._state.counts.numpy()[place]
             row.lookup = self._state.lookup or None
-
-
-def is_counted(options: GenerationOptions) -> bool:
-    """Whether an option depends on how often a token was generated."""
-    return (
-        options.repetition_penalty != 1.0
-        or options.presence_penalty != 0.0
-        or options.frequency_penalty != 0.0
-    )
