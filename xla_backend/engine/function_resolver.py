@@ -87,7 +87,9 @@ class FunctionResolver:
         choice = choose(
             needed, in_memory, lambda key: self._is_stored(engine, key), options.may_reuse
         )
-        if (slot := self._cache.find(name, choice.key)) is not None:
+        if choice.outcome is CacheOutcome.REUSED:
+            slot = self._cache.find(name, choice.key)
+            assert slot is not None, "it is in memory"
             self._maker.later(engine, needed)
             return Chosen(slot, choice)
         made = self._maker.now(engine, needed, makes(choice.outcome))
