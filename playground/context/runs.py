@@ -29,7 +29,7 @@ from xla_backend import (
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
 from xla_backend.interface.request_queue import SOURCE, Source
-from xla_backend.interface.requests import Mode
+from xla_backend.interface.requests import Mode, TextRequest
 from xla_backend.interface.results import Progress
 from xla_backend.interface.timing import Span
 
@@ -227,8 +227,10 @@ class TextRun(VisitorRun[str, GenerationResult]):
         self.questions = questions
         self.text = ""
 
-    def _open(self, backend: AnyBackend) -> AnyTextStream:
-        return backend.stream(
+    @property
+    def request(self) -> TextRequest:
+        """What the engine is asked for."""
+        return TextRequest(
             self.model,
             self.prompt,
             self.options,
@@ -236,6 +238,9 @@ class TextRun(VisitorRun[str, GenerationResult]):
             cache_salt=self.cache_salt,
             questions=self.questions,
         )
+
+    def _open(self, backend: AnyBackend) -> AnyTextStream:
+        return backend.submit(self.request)
 
     async def steps(self, backend: AnyBackend) -> AsyncIterator[str]:
         """Runs the request; yields the growing text, and at every new state the text so far.
