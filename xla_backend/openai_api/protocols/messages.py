@@ -81,7 +81,7 @@ def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
         elif kind == "tool_use":
             calls.append(block)
         elif kind == "thinking":
-            thoughts.append(str(block.get("thinking")))
+            thoughts.append(str(block.get("thinking") or ""))
         elif kind != "redacted_thinking":
             rest.append(block)
     if calls or rest or not results:
