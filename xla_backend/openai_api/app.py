@@ -7,6 +7,7 @@ how an answer is sent.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from contextlib import ExitStack
@@ -276,21 +277,8 @@ def create_api(host: Host) -> FastAPI:
 
 
 def _model(info: ModelInfo, name: str, created: int) -> ModelEntry:
-    return ModelEntry(
-        id=name,
-        created=created,
-        owned_by=info.source,
-        family=info.family,
-        context_length=info.context_length,
-        max_model_len=info.context_length,
-        is_instruct=info.is_instruct,
-        weights=info.weights,
-        rounded_bits=info.rounded_bits,
-        activations=info.activations,
-        kernels=info.kernels,
-        device=info.device,
-        sampling=info.sampling,
-    )
+    own = {"id": name, "owned_by": info.source, "max_model_len": info.context_length}
+    return ModelEntry(**dataclasses.asdict(info), **own, created=created)
 
 
 def _unprocessable(request: Request, status: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
@@ -534,12 +534,18 @@ class OtherChat(Fields):
 
     model_config = ConfigDict(extra="allow")
 
-    def as_chat(self, own: Mapping[str, Any], before: Iterable[ChatMessage] = ()) -> ChatRequest:
+    def as_chat(
+        self,
+        own: Mapping[str, Any],
+        before: Iterable[ChatMessage],
+        read: Mapping[str, Sequence[str]],
+    ) -> ChatRequest:
         """The equivalent chat.
 
         Args:
             own: the protocol's own fields by their names in chats; None for what was not sent.
             before: messages before those of `own`. Errors count messages as they were sent.
+            read: of fields that are objects or lists, what is read in them; the rest is listed.
 
         Raises:
             NotSupported: a field asks for what the protocol's answers have no place for.
@@ -553,6 +559,11 @@ class OtherChat(Fields):
         given = {name: value for name, value in own.items() if value is not None}
         chat = ChatRequest.model_validate(extra | given)
         chat.messages = [*before, *chat.messages]
+        for name, parts in read.items():
+            sent = getattr(self, name) or ()
+            if isinstance(sent, dict):
+                sent = [part for part, value in sent.items() if value is not None]
+            chat._ignored += [f"{name}.{each[:60]}" for each in sent if each not in parts]
         return chat
 
 

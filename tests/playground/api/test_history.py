@@ -215,6 +215,29 @@ def test_thoughts_of_any_form_and_items_without_a_type_are_read(page: ApiPage) -
     assert asked(page, "messages", {"messages": [told, AND]})[0] == Message("assistant", "a")
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "listed"),
+    [
+        (
+            "responses",
+            {"text": {"verbosity": "low"}, "reasoning": {"summary": "auto", "mode": None}},
+            ["text.verbosity", "reasoning.summary"],
+        ),
+        (
+            "responses",
+            {"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]},
+            ["include.reasoning.encrypted_content"],
+        ),
+        ("messages", {"output_config": {"effort": "low", "mood": "calm"}}, ["output_config.mood"]),
+    ],
+)
+def test_what_is_not_read_of_a_field_is_listed(
+    page: ApiPage, path: str, fields: dict[str, Any], listed: list[str]
+) -> None:
+    body = {"input" if path == "responses" else "messages": [AND], **fields}
+    assert httpx.post(f"{page.api}/{path}", json=body).json()["ignored_fields"] == listed
+
+
 def test_what_is_not_read_of_a_message_is_listed(page: ApiPage) -> None:
     message = {**AND, "name": "me", "images": [], "mood": "grim"}
     body = {"messages": [message, message], "detokenize": False}

@@ -115,7 +115,9 @@ class ResponseRequest(OtherChat):
             "logprobs": _LOGPROBS in (self.include or ()) or bool(more.get("top_logprobs")),
         }
         system = [Message("system", self.instructions)] if self.instructions else []
-        return self.as_chat(own, [ChatMessage(**each.to_dict()) for each in (*system, *before)])
+        messages = [ChatMessage(**each.to_dict()) for each in (*system, *before)]
+        read = {"text": ("format",), "reasoning": ("effort",), "include": (_LOGPROBS,)}
+        return self.as_chat(own, messages, read)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
