@@ -278,7 +278,7 @@ def create_api(host: Host) -> FastAPI:
 
 def _model(info: ModelInfo, name: str, created: int) -> ModelEntry:
     own = {"id": name, "owned_by": info.source, "max_model_len": info.context_length}
-    return ModelEntry(**dataclasses.asdict(info), **own, created=created)
+    return ModelEntry.model_validate(dataclasses.asdict(info) | own | {"created": created})
 
 
 def _unprocessable(request: Request, status: int) -> int:

@@ -124,17 +124,17 @@ class Fields(BaseModel):
         return {"ignored_fields": self._ignored[:MOST_LISTED]} if self._ignored else {}
 
 
-def translated(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def translated(sent: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a request that generates text, by the names that they have here.
 
     Args:
-        values: as they were sent.
+        sent: their names and values.
         known: the names of the request's own fields.
 
     Raises:
         NotSupported: a field asks for something that would change the answer.
     """
-    values = dict(values)
+    values = dict(sent)
     if isinstance(values.get("options"), dict):  # Ollama's
         values = values.pop("options") | values
     for name in values.keys() & MEANINGS.keys() - known.keys():

@@ -53,8 +53,8 @@ class ChatMessage(Fields):
     role: str = Field(description="system, user, assistant or tool; others are the user's")
     content: Any = None
     refusal: Any = None
-    images: list[Any] | None = Field(None, description="of Ollama")
-    name: Any = Field(None, description="no effect")
+    images: list[Any] | None = None
+    name: Any = None  # which has no effect
     tool_calls: Any = None
     function_call: Any = None
     tool_call_id: Any = None

@@ -192,12 +192,12 @@ class _OpenAiWriter(Writer):
 
     def _ids(
         self, tokens: Sequence[Token], ended: GenerationResult | None = None
-    ) -> dict[str, list[int]]:
+    ) -> dict[str, Any]:
         """vLLM's field for a choice's tokens, also the one that `ended` it, if it was requested."""
         last = ended.tokens[len(written(ended)) :] if ended else ()
         return {"token_ids": [token.id for token in (*tokens, *last)]} if self._with_ids else {}
 
-    def _ids_of_prompt(self, number: int) -> dict[str, list[int]]:
+    def _ids_of_prompt(self, number: int) -> dict[str, Any]:
         ids = list(self._prompt_ids[number // self._number])
         return {"prompt_token_ids": ids} if self._with_ids else {}
 
