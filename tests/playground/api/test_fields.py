@@ -33,6 +33,7 @@ def test_every_known_name_is_in_the_docs() -> None:
     ("fields", "options"),
     [
         ({"n_predict": 5}, {"max_new_tokens": 5}),
+        ({"n_predict": "5", "temperature": "0.5"}, {"max_new_tokens": 5, "temperature": 0.5}),
         ({"num_predict": 5.0}, {"max_new_tokens": 5}),
         ({"max_new_tokens": 5, "max_tokens": 4}, {"max_new_tokens": 4}),
         ({"options": {"num_predict": 5, "min_p": 0.5}}, {"max_new_tokens": 5, "min_p": 0.5}),
@@ -191,7 +192,7 @@ def test_other_endpoints_list_it_too(page: ApiPage) -> None:
         ("GET", "/v1", "/v1/models lists the models"),
         ("POST", "/v1/", "/v1/models lists the models"),
         ("POST", "/api/pull", "not loaded by this address"),
-        ("POST", "/reranking", "Reranking is not offered"),
+        ("POST", "/reranking", "Embeddings and reranking are not offered"),
         ("POST", "/v1/chat", "/v1/chat/completions may be meant"),
         ("GET", "/v1/none", "/v1/models lists the models"),
         ("POST", "/v1/responses/compact", "not compacted"),

@@ -711,6 +711,8 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"prompt_logprobs": 3, "stream": True}, "stream", "not streamed"),
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "less than or equal to 20"),
         ({"temperature": "hot"}, "temperature", "valid number"),
+        ({"temperature": "nan"}, "temperature", "greater than or equal to 0"),
+        ({"max_tokens": "4.5"}, "max_tokens", "valid integer"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
         ({"stop": ["x"] * 10_000}, None, "at most 64 strings"),
         ({"stop": 5}, "stop", "stop must be a string or a list"),
