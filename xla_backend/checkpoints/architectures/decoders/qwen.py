@@ -7,7 +7,7 @@ from typing import Any
 
 from xla_backend.checkpoints.architectures.decoder import DecoderArchitecture, experts
 from xla_backend.checkpoints.architectures.forms import FeedForwardForm, GatedForm
-from xla_backend.checkpoints.architectures.gguf import GGUFLayout, GGUFSettings
+from xla_backend.checkpoints.architectures.gguf import GGUFLayout
 
 
 def _experts(config: Any, place: int) -> FeedForwardForm:
@@ -15,10 +15,6 @@ def _experts(config: Any, place: int) -> FeedForwardForm:
     if place in dense or (place + 1) % config.decoder_sparse_step:
         return GatedForm(config.intermediate_size)
     return experts(config, place)
-
-
-def _qwen3_moe_from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
-    values["norm_topk_prob"] = True  # which no file says
 
 
 ARCHITECTURES = (
@@ -46,6 +42,9 @@ ARCHITECTURES = (
         name="Qwen3 MoE",
         fields=lambda config: {"qk_norm": "head"},
         feed_forward=_experts,
-        gguf=GGUFLayout(architecture="qwen3moe", complete=_qwen3_moe_from_gguf),
+        gguf=GGUFLayout(
+            architecture="qwen3moe",
+            complete=lambda settings, values: values.update(norm_topk_prob=True),  # in no file
+        ),
     ),
 )
