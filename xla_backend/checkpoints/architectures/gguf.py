@@ -25,10 +25,15 @@ BLOCK_NAMES = {
     "ffn_gate_inp": "mlp.gate",
     "exp_probs_b": "mlp.expert_bias",
     "attn_sinks": "self_attn.sink",
+}
+"""Hugging Face's names of a layer's tensors, by llama.cpp's."""
+SHARED_EXPERT = {
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+MAMBA = {
     "ssm_in": "mamba.in_proj",
     "ssm_conv1d": "mamba.conv1d",
     "ssm_norm": "mamba.norm.weight",
@@ -36,11 +41,7 @@ BLOCK_NAMES = {
     "ssm_dt": "mamba.dt_bias",
     "ssm_a": "mamba.A_log",
     "ssm_d": "mamba.D",
-    "shortconv.conv": "conv.conv",
-    "shortconv.in_proj": "conv.in_proj",
-    "shortconv.out_proj": "conv.out_proj",
 }
-"""Hugging Face's names of a layer's tensors, by llama.cpp's."""
 POST_NORMS = {
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",

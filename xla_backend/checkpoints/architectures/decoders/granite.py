@@ -14,7 +14,12 @@ from xla_backend.checkpoints.architectures.decoder import (
     require,
 )
 from xla_backend.checkpoints.architectures.forms import AttentionForm, StateForm
-from xla_backend.checkpoints.architectures.gguf import GGUFLayout, GGUFSettings
+from xla_backend.checkpoints.architectures.gguf import (
+    MAMBA,
+    SHARED_EXPERT,
+    GGUFLayout,
+    GGUFSettings,
+)
 
 
 def _fields(config: Any) -> dict[str, Any]:
@@ -83,7 +88,9 @@ ARCHITECTURES = (
         fields=_fields,
         feed_forward=experts,
         names=_names,
-        gguf=GGUFLayout(architecture="granitemoe", is_permuted=True, complete=_from_gguf),
+        gguf=GGUFLayout(
+            architecture="granitemoe", names=SHARED_EXPERT, is_permuted=True, complete=_from_gguf
+        ),
     ),
     DecoderArchitecture(
         model_type="granitemoeshared",
@@ -100,6 +107,11 @@ ARCHITECTURES = (
         mixer=_hybrid,
         feed_forward=experts,
         names=_names,
-        gguf=GGUFLayout(architecture="granitehybrid", is_permuted=True, complete=_hybrid_from_gguf),
+        gguf=GGUFLayout(
+            architecture="granitehybrid",
+            names=SHARED_EXPERT | MAMBA,
+            is_permuted=True,
+            complete=_hybrid_from_gguf,
+        ),
     ),
 )

@@ -42,6 +42,7 @@ _LFM3_NAMES = _NAMES | {
     "post_ffn_norm": "post_feedforward_layernorm",
     "self_attn.gate_proj": "self_attn.g_proj",  # in the first files
 }
+_GGUF_NAMES = {f"shortconv.{x}": f"conv.{x}" for x in ("conv", "in_proj", "out_proj")}
 _NORMED_HEADS = {"qk_norm": "head"}
 
 
@@ -102,7 +103,7 @@ ARCHITECTURES = (
         mixer=_mixer,
         feed_forward=_gated,
         names=lambda config: _LFM2_NAMES,
-        gguf=GGUFLayout(architecture="lfm2", complete=_from_gguf),
+        gguf=GGUFLayout(architecture="lfm2", names=_GGUF_NAMES, complete=_from_gguf),
     ),
     DecoderArchitecture(
         model_type="lfm2_moe",
@@ -111,7 +112,7 @@ ARCHITECTURES = (
         mixer=_mixer,
         feed_forward=_experts,
         names=lambda config: _LFM2_NAMES,
-        gguf=GGUFLayout(architecture="lfm2moe", complete=_moe_from_gguf),
+        gguf=GGUFLayout(architecture="lfm2moe", names=_GGUF_NAMES, complete=_moe_from_gguf),
     ),
     DecoderArchitecture(
         model_type="lfm3",

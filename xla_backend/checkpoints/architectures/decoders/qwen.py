@@ -7,7 +7,7 @@ from typing import Any
 
 from xla_backend.checkpoints.architectures.decoder import DecoderArchitecture, experts
 from xla_backend.checkpoints.architectures.forms import FeedForwardForm, GatedForm
-from xla_backend.checkpoints.architectures.gguf import GGUFLayout
+from xla_backend.checkpoints.architectures.gguf import SHARED_EXPERT, GGUFLayout
 
 
 def _experts(config: Any, place: int) -> FeedForwardForm:
@@ -29,7 +29,7 @@ ARCHITECTURES = (
         name="Qwen2 MoE",
         fields=lambda config: {"qkv_bias": config.qkv_bias, "out_bias": False},
         feed_forward=_experts,
-        gguf=GGUFLayout(architecture="qwen2moe"),
+        gguf=GGUFLayout(architecture="qwen2moe", names=SHARED_EXPERT),
     ),
     DecoderArchitecture(
         model_type="qwen3",

@@ -15,13 +15,13 @@ from xla_backend.checkpoints.architectures.decoder import (
     state_sizes,
 )
 from xla_backend.checkpoints.architectures.forms import AttentionForm, StateForm
-from xla_backend.checkpoints.architectures.gguf import GGUFLayout, GGUFSettings
+from xla_backend.checkpoints.architectures.gguf import SHARED_EXPERT, GGUFLayout, GGUFSettings
 
 _SIZES = tuple(
     "linear_num_value_heads linear_num_key_heads linear_key_head_dim linear_value_head_dim "
     "linear_conv_kernel_dim".split()
 )
-_GGUF_NAMES = {
+_GGUF_NAMES = SHARED_EXPERT | {
     "post_attention_norm": "post_attention_layernorm",
     "attn_qkv": "linear_attn.in_proj_qkv",
     "attn_gate": "linear_attn.in_proj_z",
