@@ -491,7 +491,7 @@ def test_a_chat_is_streamed(client: openai.OpenAI) -> None:
     assert reasons == [None] * 4 + ["length"]
     told = [event.choices[0].logprobs for event in events[1:4]]
     assert [each.content[0].token for each in told] == [" there", " was", " a"]
-    assert events[-2].choices[0].logprobs.content == []
+    assert events[-2].choices[0].logprobs is None
     assert events[-2].timings["predicted_n"] == 3
     assert events[-1].choices == []
     assert events[-1].usage.completion_tokens == 3
@@ -693,12 +693,17 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"guided_choice": []}, "guided_choice", "at least one"),
         ({"guided_regex": ""}, "guided_regex", "not empty"),
         ({"grammar": {"json_object": False}}, "grammar", "must be true"),
-        ({"grammar": "root ::= root [a-z]"}, "grammar", "'root' refers to itself"),
+        ({"grammar": "root ::= root [a-z]"}, "grammar", "no text has the form"),
         ({"grammar": {"ebnf": "a"}}, "grammar", "one of json_schema"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages",
             "'image_url' is not supported",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "a", "images": ["b"]}]},
+            "messages",
+            "'image' is not supported",
         ),
         ({"modalities": ["text", "audio"]}, "modalities", "modalities is not"),
         ({"n": 17}, "n", "less than or equal to 16"),
@@ -706,6 +711,8 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"prompt_logprobs": 3, "stream": True}, "stream", "not streamed"),
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "less than or equal to 20"),
         ({"temperature": "hot"}, "temperature", "valid number"),
+        ({"temperature": "nan"}, "temperature", "less than or equal to 100"),
+        ({"max_tokens": "4.5"}, "max_tokens", "valid integer"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
         ({"stop": ["x"] * 10_000}, None, "at most 64 strings"),
         ({"stop": 5}, "stop", "stop must be a string or a list"),
