@@ -312,6 +312,9 @@ def test_tokens_and_server_as_llama_cpp_has_them(page: ApiPage, client: openai.O
     assert ask("tokenize", {"messages": HELLO})["count"] == 2 * TOKENS_A_WORD
     pieces = ask("tokenize", {"prompt": "Hello", "with_pieces": True})["tokens"]
     assert pieces[1] == {"id": 1, "piece": " was"}
+    for wanted, texts in ((True, [" there", " was", " a"]), (False, None)):
+        body = {"prompt": "Hello", "return_token_strs": wanted}
+        assert ask("tokenize", body)["token_strs"] == texts
     assert ask("detokenize", {"tokens": [0, 1]})["content"] == " there was"
     assert "content is missing" in ask("tokenize", {})["error"]["message"]
 

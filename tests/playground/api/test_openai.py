@@ -491,7 +491,7 @@ def test_a_chat_is_streamed(client: openai.OpenAI) -> None:
     assert reasons == [None] * 4 + ["length"]
     told = [event.choices[0].logprobs for event in events[1:4]]
     assert [each.content[0].token for each in told] == [" there", " was", " a"]
-    assert events[-2].choices[0].logprobs.content == []
+    assert events[-2].choices[0].logprobs is None
     assert events[-2].timings["predicted_n"] == 3
     assert events[-1].choices == []
     assert events[-1].usage.completion_tokens == 3
@@ -711,6 +711,8 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"prompt_logprobs": 3, "stream": True}, "stream", "not streamed"),
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "less than or equal to 20"),
         ({"temperature": "hot"}, "temperature", "valid number"),
+        ({"temperature": "nan"}, "temperature", "less than or equal to 100"),
+        ({"max_tokens": "4.5"}, "max_tokens", "valid integer"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
         ({"stop": ["x"] * 10_000}, None, "at most 64 strings"),
         ({"stop": 5}, "stop", "stop must be a string or a list"),
