@@ -18,8 +18,6 @@ from benchmarks.harness import MeasureFailed, OtherPrograms, machine, note, tabl
 MEASURES = (
     "peers",
     "first_call",
-    "weights",
-    "rows",
     "chat",
     "reread",
     "decide",

@@ -1,22 +1,17 @@
-"""llama.cpp's grammars as text (GBNF), as regular expressions.
+"""llama.cpp's grammars as text (GBNF), in the notation of `step_by_step`.
 
 Knows their notation (llama.cpp, grammars/README.md), which vLLM's `guided_grammar` shares. Must not
-know tokens. A rule that refers to itself at its end is a repetition; any other recursion is not
-regular: a regular expression is refused by the rule's name, and the rules are followed as rules.
+know tokens.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from xla_backend.grammar import json_text
 from xla_backend.interface.errors import InvalidRequest
 
 ROOT = "root"
-MAX_CHARACTERS = 200_000
-"""Of the expressions that are put in place of references: each rule can double them."""
 _PART = re.compile(
     r"(?P<skipped>\s+|#[^\n]*)|(?P<rule>[\w-]+)\s*::=|(?P<name>[\w-]+)"
     r'|"(?P<text>(?:\\.|[^"\\])*)"|\[(?P<not>\^?)(?P<set>(?:\\.|[^]\\])*)\]'
@@ -28,67 +23,21 @@ _SPAN = re.compile(rf"({_CHARACTER})(?:-({_CHARACTER}))?", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-class _Reference(NamedTuple):
-    name: str
+def rules(text: str) -> str:
+    """The rules, of which `start` allows what `root` does; they may be recursive.
 
-
-class _Sequence(NamedTuple):
-    parts: list[_Node]
-
-
-class _Either(NamedTuple):
-    ways: list[_Node]
-
-
-class _Repeated(NamedTuple):
-    part: _Node
-    times: str
-
-
-_Node = str | _Reference | _Sequence | _Either | _Repeated
-"""A part of a rule; text is a regular expression already."""
-
-
-def regex(text: str) -> str:
-    """Matches what the rule `root` allows."""
-    try:
-        return _Writer(_Reader(text).rules()).rule(ROOT)
-    except RecursionError:
-        raise InvalidRequest("the grammar is nested too deeply.") from None
-
-
-def step_by_step(text: str) -> str:
-    """The same rules in the notation of `step_by_step`; they may be recursive.
-
-    Its longest match of a part always counts, so each character is a part of its own.
+    The longest match of a part always counts, so each character is a part of its own.
     """
     try:
-        rules = _Reader(text).rules()
-        names = {name: f"r{number}" for number, name in enumerate(rules)}
-        written = [f"{names[name]}: {_in_parts(node, names)}" for name, node in rules.items()]
-        return "\n".join([f"start: {names[ROOT]}", *written])
-    except KeyError as error:
-        raise InvalidRequest(f"the grammar has no rule {error}.") from error
+        return _Reader(text).rules()
     except RecursionError:
         raise InvalidRequest("the grammar is nested too deeply.") from None
-
-
-def _in_parts(node: _Node, names: dict[str, str]) -> str:
-    match node:
-        case _Reference(name):
-            return names[name]
-        case _Sequence(parts):
-            return " ".join(_in_parts(part, names) for part in parts) or '""'
-        case _Either(ways):
-            return f"({' | '.join(_in_parts(way, names) for way in ways)})"
-        case _Repeated(part, times):
-            return f"({_in_parts(part, names)}){times}"
-    return " ".join(f"/{each}/" for each in re.findall(r"\[.*?\]", node)) or '""'
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
         self._parts: list[re.Match[str]] = []
+        self._names = {ROOT: ROOT}
         at = 0
         while at < len(text):
             if not (part := _PART.match(text, at)):
@@ -101,39 +50,45 @@ class _Reader:
                 self._parts.append(part)
         self._parts.reverse()
 
-    def rules(self) -> dict[str, _Node]:
-        rules = {}
+    def rules(self) -> str:
+        written = {}
         while self._parts:
             if (name := self._parts.pop()["rule"]) is None:
                 raise InvalidRequest("a grammar consists of rules, as root ::= [0-9]+.")
-            rules[name] = self._either()
-        return rules
+            written[name] = f"{self._named(name)}: {self._either()}"
+        for name in self._names:
+            if name not in written:
+                raise InvalidRequest(f"the grammar has no rule {name!r}.")
+        return "\n".join([f"start: {ROOT}", *written.values()])
 
-    def _either(self) -> _Node:
+    def _named(self, name: str) -> str:
+        return self._names.setdefault(name, f"r{len(self._names)}")
+
+    def _either(self) -> str:
         ways = [self._sequence()]
         while self._next_is("|"):
             self._parts.pop()
             ways.append(self._sequence())
-        return _Either(ways)
+        return f"({' | '.join(ways)})"
 
     def _next_is(self, signs: str) -> bool:
         return bool(self._parts) and (self._parts[-1]["sign"] or " ") in signs
 
-    def _sequence(self) -> _Node:
-        parts: list[_Node] = []
+    def _sequence(self) -> str:
+        parts: list[str] = []
         while self._parts and self._parts[-1]["rule"] is None and not self._next_is("|)"):
             part = self._parts.pop()
             if part["text"] is not None:
                 spans = _spans(part["text"], with_ranges=False)
-                parts.append("".join(json_text.any_of([span]) for span in spans))
+                parts.append(" ".join(f"/{json_text.any_of([span])}/" for span in spans) or '""')
             elif part["set"] is not None:
                 spans = _spans(part["set"])
                 spans = json_text.complement(spans) if part["not"] else json_text.joined(spans)
-                parts.append(json_text.any_of(spans))
+                parts.append(f"/{json_text.any_of(spans)}/")
             elif part["name"]:
-                parts.append(_Reference(part["name"]))
+                parts.append(self._named(part["name"]))
             elif part["sign"] == ".":
-                parts.append(json_text.any_of(json_text.complement([])))
+                parts.append(f"/{json_text.any_of(json_text.complement([]))}/")
             elif part["sign"] == "(":
                 parts.append(self._either())
                 if not self._next_is(")"):
@@ -148,8 +103,8 @@ class _Reader:
                         f"the grammar has {part[0]}, whose first number is larger."
                     )
                 times = f"{{{least}{part['comma']}{part['most']}}}"
-                parts[-1] = _Repeated(parts[-1], part["sign"] or times)
-        return _Sequence(parts)
+                parts[-1] = f"({parts[-1]}){part['sign'] or times}"
+        return " ".join(parts) or '""'
 
 
 def _spans(text: str, with_ranges: bool = True) -> json_text.Ranges:
@@ -169,66 +124,3 @@ def _code(character: str) -> int:
     if len(character) > 2:
         return int(character[2:], 16)
     return ord(_ESCAPED.get(character[1], character[1]))
-
-
-@dataclass
-class _Writer:
-    rules: dict[str, _Node]
-
-    def __post_init__(self) -> None:
-        self._written: dict[str, str] = {}
-        self._open: list[str] = []
-        self._characters = 0
-
-    def rule(self, name: str) -> str:
-        if name in self._written:
-            return self._written[name]
-        if name not in self.rules:
-            raise InvalidRequest(f"the grammar has no rule {name!r}.")
-        if name in self._open:
-            raise InvalidRequest(
-                f"the rule {name!r} refers to itself, which is supported at its end only."
-            )
-        self._open.append(name)
-        again, ends = self._ways(self.rules[name], name)
-        written = f"(?:{'|'.join(ends)})"
-        if again:
-            written = f"(?:{'|'.join(again)})*{written}"
-        if not ends:
-            raise InvalidRequest(f"the rule {name!r} never ends.")
-        self._open.pop()
-        self._written[name] = written
-        return written
-
-    def _ways(self, node: _Node, name: str) -> tuple[list[str], list[str]]:
-        """What comes before the rule itself, at its end; and what ends without it."""
-        match node:
-            case _Reference(other) if other == name:
-                return [""], []
-            case _Either(ways):
-                found = [self._ways(way, name) for way in ways]
-                return [each for one, _ in found for each in one], [e for _, o in found for e in o]
-            case _Repeated(part, "?"):
-                again, ends = self._ways(part, name)
-                return again, [*ends, ""]
-            case _Sequence([*parts, last]):
-                before = "".join(map(self._of, parts))
-                again, ends = self._ways(last, name)
-                return [before + way for way in again], [before + way for way in ends]
-        return [], [self._of(node)]
-
-    def _of(self, node: _Node) -> str:
-        match node:
-            case _Reference(name):
-                written = self.rule(name)
-                self._characters += len(written)
-                if self._characters > MAX_CHARACTERS:
-                    raise InvalidRequest(f"the grammar is too large at the rule {name!r}.")
-                return written
-            case _Sequence(parts):
-                return "".join(map(self._of, parts))
-            case _Either(ways):
-                return f"(?:{'|'.join(map(self._of, ways))})"
-            case _Repeated(part, times):
-                return f"(?:{self._of(part)}){times}"
-        return node

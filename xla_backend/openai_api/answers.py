@@ -138,6 +138,7 @@ class ChatChoice(BaseModel):
     message: AnswerMessage
     logprobs: ChatLogprobs | None
     finish_reason: Finish
+    token_ids: list[int] | None = None
 
 
 class CompletionLogprobs(BaseModel):
@@ -168,7 +169,9 @@ class CompletionChoice(BaseModel):
     index: int
     logprobs: CompletionLogprobs | None = None
     finish_reason: Finish | None
-    prompt_logprobs: PromptLogprobs | None = Field(default=None, exclude_if=operator.not_)
+    prompt_logprobs: PromptLogprobs | None = None
+    prompt_token_ids: list[int] | None = None
+    token_ids: list[int] | None = None
 
 
 class DeltaCall(BaseModel):
@@ -196,6 +199,7 @@ class ChunkChoice(BaseModel):
     delta: Delta
     logprobs: ChatLogprobs | None = None
     finish_reason: Finish | None
+    token_ids: list[int] | None = None
 
 
 class Answer(BaseModel):
@@ -226,7 +230,8 @@ class ChatCompletion(Answer):
     choices: list[ChatChoice]
     usage: Usage
     timings: Timings
-    prompt_logprobs: PromptLogprobs | None = Field(default=None, exclude_if=operator.not_)
+    prompt_logprobs: PromptLogprobs | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class ChatChunk(Event):
@@ -234,6 +239,7 @@ class ChatChunk(Event):
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
+    prompt_token_ids: list[int] | None = None
 
 
 class Completion(Event):
@@ -246,7 +252,8 @@ class Completion(Event):
 class ModelEntry(BaseModel):
     """A model that requests can name; fields from `weights` on as in `ModelInfo`.
 
-    `sampling` has the default options of a request.
+    `sampling` has the default options of a request; `max_model_len` is vLLM's name of
+    `context_length`.
     """
 
     id: str
@@ -255,6 +262,7 @@ class ModelEntry(BaseModel):
     owned_by: str
     family: str
     context_length: int | None
+    max_model_len: int | None
     is_instruct: bool
     weights: str
     rounded_bits: int | None

@@ -7,11 +7,13 @@ the same lists. Must not know what a request does.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
+from xla_backend.interface.options import OPTIONS
 from xla_backend.openai_api.errors import NotSupported
 
 MEANINGS = {
@@ -22,6 +24,10 @@ MEANINGS = {
     "penalty_last_n": "repeat_last_n",
     "min_new_tokens": "min_tokens",
     "structured_output": "structured_outputs",
+    "regex": "guided_regex",
+    "ebnf": "guided_grammar",
+    "no_stop_trim": "include_stop_str_in_output",
+    "enable_thinking": "think",
 }
 """Names of other programs, and those of the same fields here."""
 
@@ -38,6 +44,7 @@ REFUSED: dict[str, tuple[object, ...]] = {
     "web_search_options": (None,),
     "suffix": _NONE,
     "best_of": (None, 1),
+    "system": _NONE,
     # vLLM's
     "use_beam_search": _NONE,
     **dict.fromkeys(("chat_template", "documents"), _NONE),
@@ -57,6 +64,11 @@ _INSTEAD = {
     "repeat_last_n": "repetition_penalty counts the whole text: leave it out.",
 }
 
+_NUMBERS = {
+    *(name for name, option in OPTIONS.items() if option.range),
+    *("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens"),
+    *("n", "top_logprobs"),
+}
 WITHOUT_EFFECT = frozenset(
     # OpenAI's and Anthropic's
     "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
@@ -68,7 +80,7 @@ WITHOUT_EFFECT = frozenset(
     "cache_prompt id_slot slot_id n_keep num_keep n_discard num_ctx num_batch num_gpu main_gpu "
     "num_thread numa use_mmap use_mlock keep_alive priority request_id "
     # what is done in any case
-    "include_reasoning spaces_between_special_tokens do_sample".split()
+    "spaces_between_special_tokens do_sample".split()
 )
 """Fields that no answer depends on."""
 MOST_LISTED = 20
@@ -77,7 +89,8 @@ MOST_LISTED = 20
 class Fields(BaseModel):
     """An object of a request.
 
-    Whole numbers may be written as floats. Fields that are not known are listed in `ignored`.
+    Whole numbers may be written as floats, options also as text. Unknown fields are listed in
+    `ignored`.
     """
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -89,7 +102,9 @@ class Fields(BaseModel):
     def _read(cls, values: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(values, dict):
             return read(values)
-        values = {name: _whole(value) for name, value in cls.translated(values).items()}
+        values = {
+            name: _whole(value, name in _NUMBERS) for name, value in cls.translated(values).items()
+        }
         fields = read(values)
         if cls.model_config.get("extra") == "ignore":
             fields._ignored += [
@@ -97,11 +112,15 @@ class Fields(BaseModel):
                 for name, value in values.items()
                 if name not in cls.model_fields
                 and name not in WITHOUT_EFFECT
-                and value not in _NONE
+                and value not in (None, "", [], {})
             ]
         for name in cls.model_fields:
-            if isinstance(inner := getattr(fields, name), Fields):
-                fields._ignored += [f"{name}.{each}" for each in inner._ignored]
+            inner = getattr(fields, name)
+            parts = enumerate(inner) if isinstance(inner, list) else [("", inner)]
+            for place, part in parts:
+                if isinstance(part, Fields):
+                    at = f"{name}.{place}".rstrip(".")
+                    fields._ignored += [f"{at}.{each}" for each in part._ignored]
         return fields
 
     @classmethod
@@ -115,19 +134,19 @@ class Fields(BaseModel):
         return {"ignored_fields": self._ignored[:MOST_LISTED]} if self._ignored else {}
 
 
-def translated(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def translated(sent: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a request that generates text, by the names that they have here.
 
     Args:
-        values: as they were sent.
+        sent: their names and values.
         known: the names of the request's own fields.
 
     Raises:
         NotSupported: a field asks for something that would change the answer.
     """
-    options = values.get("options")  # Ollama's
-    values = {**(options if isinstance(options, dict) else {}), **values}
-    values.pop("options", None)
+    values = dict(sent)
+    if isinstance(values.get("options"), dict):  # Ollama's
+        values = values.pop("options") | values
     for name in values.keys() & MEANINGS.keys() - known.keys():
         value = values.pop(name)
         if values.get(MEANINGS[name]) is None:
@@ -139,7 +158,7 @@ def translated(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
         values["response_format"] = (
             {"type": "json_object"} if is_json else {"type": "json_schema", "schema": form}
         )
-    if (think := values.pop("think", None)) is not None and "chat_template_kwargs" in known:
+    if "chat_template_kwargs" in known and (think := values.pop("think", None)) is not None:
         key, value = "reasoning_effort", think
         if isinstance(think, bool):
             key, value = "chat_template_kwargs", {"enable_thinking": think}
@@ -153,8 +172,12 @@ def translated(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
     return values
 
 
-def _whole(value: Any) -> Any:
-    """Whole numbers, also in lists, as integers: JavaScript and Lua know no other numbers."""
+def _whole(value: Any, is_number: bool = False) -> Any:
+    """Whole numbers, also in lists, as integers: JavaScript and Lua know no other numbers. Forms of
+    web pages send text for a number."""
+    if is_number and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = float(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list) and any(isinstance(each, float) for each in value):

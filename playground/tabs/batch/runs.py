@@ -91,11 +91,10 @@ class Batch(RunsTogether):
         model: str,
         prompts: Sequence[tuple[BatchPrompt, Prompt]],
         options: GenerationOptions,
-        exact_key: bool = False,
         arrivals: Arrivals | None = None,
     ) -> None:
         """Sends nothing yet; each prompt is given as it was written and as it is sent."""
-        self.model, self.options, self.exact_key = model, options, exact_key
+        self.model, self.options = model, options
         self.arrivals = arrivals
         self.skipped: list[int] = []
         # Each run draws a seed.
@@ -103,13 +102,7 @@ class Batch(RunsTogether):
         members = [
             BatchMember(
                 prompt,
-                TextRun(
-                    model,
-                    sent,
-                    options,
-                    exact_key,
-                    cache_salt=secrets.token_hex(16) if arrivals else "",
-                ),
+                TextRun(model, sent, options, secrets.token_hex(16) if arrivals else ""),
             )
             for prompt, sent in prompts
         ]
@@ -145,7 +138,6 @@ class Batch(RunsTogether):
             {
                 "model": self.model,
                 "options": self.options.to_dict(),
-                "exact_key": self.exact_key,
                 "results": [_json(member) for member in self.members if member.is_done],
             },
             indent=1,
@@ -177,7 +169,6 @@ def checked(
     text: str,
     options: GenerationOptions,
     system: str = "",
-    exact_key: bool = False,
     arrivals: Arrivals | None = None,
 ) -> Batch:
     """A batch of the prompts in a text, all of which were checked.
@@ -190,19 +181,20 @@ def checked(
     page.check_request(model, options=options)
     if arrivals:
         _check_arrivals(page, model, arrivals)
+        options = options.of_row()
         found = [*islice(cycle(found), arrivals.requests)]
     prompts = [(prompt, page.prompt(model, prompt.prompt, system)) for prompt in found]
     for prompt, sent in prompts:
         try:
             page.check_request(model, sent)
             mode = None if arrivals else page_mode(options)
-            page.backend.predict(model, sent, options, mode=mode, exact_key=exact_key)
+            page.backend.predict(model, sent, options, mode=mode)
         except InvalidRequest as error:
             raise InvalidRequest(f"Line {prompt.line}: {error}") from error
         except ModelUnavailable:
             # The tokenizer is not downloaded yet: the first run will fetch it, or say why not.
             break
-    batch = Batch(model, prompts, options, exact_key, arrivals)
+    batch = Batch(model, prompts, options, arrivals)
     batch.skipped = skipped
     return batch
 

@@ -145,7 +145,6 @@ class BatchTab:
             values[self.prompts],
             options,
             values[settings.system] or "",
-            values[settings.exact_key],
             arrivals,
         )
         batch.compare(values[self.batches])

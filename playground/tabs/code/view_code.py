@@ -75,14 +75,7 @@ class ViewCode:
             padded_length = key.padded_length
         except BackendError:  # Too long, empty, or the tokenizer is not downloaded yet.
             padded_length = SHORTEST
-        code = CodeRequest(
-            info,
-            filled.prompt,
-            filled.options,
-            filled.exact_key,
-            padded_length,
-            address(request),
-        )
+        code = CodeRequest(info, filled.prompt, filled.options, padded_length, address(request))
         return str(copied_code(write(code)))
 
 

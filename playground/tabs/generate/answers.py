@@ -13,8 +13,8 @@ from playground.tabs.generate.token_view import percent
 from playground.ui import quantities
 from playground.ui.charts import part
 from playground.ui.markup import rendered
+from xla_backend.answers.reader import split_thoughts
 from xla_backend.interface.decisions import Decision, Decisions
-from xla_backend.interface.prompt import split_thoughts
 
 
 @rendered

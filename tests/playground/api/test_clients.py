@@ -11,7 +11,7 @@ import pytest
 
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import TOKENS_A_WORD, FakeTokenizer
-from xla_backend import Message, TokenIds
+from xla_backend import Message, TokenIds, __version__
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
 from xla_backend.openai_api.protocols.responses import MAX_STORED, ResponseStore, Stored
 
@@ -38,7 +38,7 @@ def test_a_response_goes_on_after_another(page: ApiPage, client: openai.OpenAI) 
         max_output_tokens=7,
         temperature=0,
     )
-    (_, prompt, _, _), (_, longer, options, _) = page.backend.asked
+    (_, prompt, _), (_, longer, options) = page.backend.asked
     said = Message("assistant", " there was a")
     assert prompt == (Message("system", "Be brief."), Message("user", "Hello you"))
     assert longer == (Message("user", "Hello you"), said, Message("user", "And?"))
@@ -150,7 +150,7 @@ def test_a_message_is_answered_as_anthropic_does(page: ApiPage) -> None:
     assert answer["content"] == [{"type": "text", "text": " there was a"}]
     assert (answer["stop_reason"], answer["stop_sequence"]) == ("max_tokens", None)
     assert (answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]) == (9, 3)
-    [(_, prompt, options, _)] = page.backend.asked
+    [(_, prompt, options)] = page.backend.asked
     assert prompt == (Message("system", "Be brief."), Message("user", "Hello"))
     assert (options.max_new_tokens, options.stop, options.top_k) == (9, ("End",), 5)
     for root in (page.api, page.url):
@@ -223,7 +223,7 @@ def test_an_answer_follows_a_schema(
     page: ApiPage, path: str, asked: dict[str, Any], more: dict[str, Any]
 ) -> None:
     httpx.post(f"{page.api}/{path}", json=asked).raise_for_status()
-    [(_, _, options, _)] = page.backend.asked
+    [(_, _, options)] = page.backend.asked
     assert options.to_dict()["grammar"] == {"json_schema": SCHEMA, **more}
 
 
@@ -239,7 +239,7 @@ def test_fields_of_a_chat_are_taken_too(page: ApiPage) -> None:
     answer = httpx.post(f"{page.api}/responses", json=asked).raise_for_status().json()
     assert answer["text"]["format"] == form
     assert len(answer["output"][0]["content"][0]["logprobs"][0]["top_logprobs"]) == 2
-    for _, _, options, _ in page.backend.asked:
+    for _, _, options in page.backend.asked:
         assert options.stop == ("End",)
         assert options.to_dict()["grammar"] == {"json_schema": SCHEMA}
 
@@ -312,6 +312,9 @@ def test_tokens_and_server_as_llama_cpp_has_them(page: ApiPage, client: openai.O
     assert ask("tokenize", {"messages": HELLO})["count"] == 2 * TOKENS_A_WORD
     pieces = ask("tokenize", {"prompt": "Hello", "with_pieces": True})["tokens"]
     assert pieces[1] == {"id": 1, "piece": " was"}
+    for wanted, texts in ((True, [" there", " was", " a"]), (False, None)):
+        body = {"prompt": "Hello", "return_token_strs": wanted}
+        assert ask("tokenize", body)["token_strs"] == texts
     assert ask("detokenize", {"tokens": [0, 1]})["content"] == " there was"
     assert "content is missing" in ask("tokenize", {})["error"]["message"]
 
@@ -374,6 +377,14 @@ def test_a_hole_is_filled_in(page: ApiPage) -> None:
     answer = httpx.post(f"{page.url}/infill", json=body).raise_for_status().json()
     assert page.backend.asked[-1][1] == TokenIds((90, 0, 1, 2, 91, 0, 1, 2, 92, 0, 1, 2))
     assert (answer["content"], answer["ignored_fields"]) == (" there was a", ["input_extra"])
+
+
+def test_a_server_is_described_as_vllm_does(page: ApiPage) -> None:
+    assert httpx.get(f"{page.url}/version").json() == {"version": __version__}
+    info = httpx.get(f"{page.url}/tokenizer_info").json()
+    assert info["chat_template"] == httpx.get(f"{page.url}/props").json()["chat_template"]
+    for model in httpx.get(f"{page.api}/models").json()["data"]:
+        assert model["max_model_len"] == model["context_length"]
 
 
 def test_messages_become_the_text_that_is_read(page: ApiPage) -> None:

@@ -26,6 +26,9 @@ def open_page() -> Iterator[ApiPage]:
         ("app.localhost:80", True),
         ("[::1]:7860", True),
         ("192.168.1.5:7860", True),  # numbers are nobody's name
+        ("host.docker.internal:7860", True),  # this machine's, for its containers
+        ("mac.local", True),
+        ("host.docker.internal.evil.example", False),
         ("playground:7860", True),  # a container's name, which no stranger can have
         ("playground.example.com", True),
         ("PLAYGROUND.example.com.:443", True),
@@ -117,3 +120,14 @@ def test_any_name_and_any_page_where_that_was_chosen() -> None:
         assert httpx.get(f"{page.url}/", headers={"host": "anything.example"}).status_code == 200
         assert httpx.get(f"{page.api}/models", headers=headers).status_code == 200
         assert httpx.get(f"{page.url}/config", headers=headers).status_code == 403
+
+
+def test_a_path_that_a_proxy_leaves_in_front_is_taken_away() -> None:
+    with api_page(password="sesame", root_path="/llm") as page:
+        for root, status in (("", 200), ("/llm", 200), ("/llmx", 404), ("/llm/llm", 404)):
+            models = f"{page.url}{root}/v1/models"
+            for key, expected in (("sesame", status), ("open", 401)):
+                headers = {"authorization": f"Bearer {key}"}
+                assert httpx.get(models, headers=headers).status_code == expected
+        shown = httpx.get(f"{page.url}/llm/", auth=("any", "sesame")).text
+        assert f"{page.url}/llm" in shown, "where the page's own requests go"
