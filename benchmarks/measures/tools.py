@@ -30,6 +30,10 @@ FILE = "BFCL_v4_simple_python.json"
 CONTEXT, AT_ONCE = 2048, 4
 TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 """What BFCL calls JSON's types."""
+NO_TOOLS = (
+    "The packaged model's template shows no tools: llama.cpp leaves them out then, and answers with "
+    "text even where a call is required."
+)
 FREE: dict[str, Any] = {"tool_choice": "auto"}
 CONSTRAINED: dict[str, Any] = {"tool_choice": "required"}
 
@@ -49,6 +53,7 @@ def measure(options: Namespace) -> Iterator[Row | str]:
     with llama_cpp(packaged_file(), AT_ONCE, CONTEXT) as peer_url:
         if peer_url:
             yield from _rows("llama.cpp", peer_url, asked, answers, options)
+            yield NO_TOOLS
         else:
             yield LLAMA_CPP_MISSING
 

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from benchmarks.client import Client
-from benchmarks.servers import settle, this_app
+from benchmarks.servers import this_app
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,6 @@ def test_a_server_chats_and_follows_a_schema(
     (tmp_path / "sitecustomize.py").write_text("\n".join([*lines, HIDDEN[hidden]]))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with this_app("--models", PACKAGED_MODEL) as url:
-        settle(url)
         [model] = [x for x in httpx2.get(f"{url}/v1/models").json()["data"] if "SmolLM2" in x["id"]]
         assert (model["kernels"], model["device"]) == ("xla", "cpu")
         client = Client(url, PACKAGED_MODEL)
@@ -40,4 +39,4 @@ def test_a_server_chats_and_follows_a_schema(
         form = {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}
         structured = client.chat(QUESTION, max_tokens=32, temperature=0, response_format=form)
         assert structured.text.startswith("{")
-        assert {answer.cache, again.cache, structured.cache} == {"hit"}
+        assert again.cache == "hit"
