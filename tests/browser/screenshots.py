@@ -165,7 +165,7 @@ def take_functions(browser: Browser, url: str, folder: Path) -> None:
         functions.at("#functions_prediction", has_text=f"batch of {batch_size},").wait_for()
         functions.at("#functions_run").click()
         functions.at("#functions_report .verdict", has_text=f"batch of {batch_size},").wait_for()
-    functions.at("#functions_kept", has_text="5, 7").wait_for()
+    functions.at("#functions_shapes", has_text="5, 7").wait_for()
     _shoot(functions, folder / "functions.png")
     functions.close()
 

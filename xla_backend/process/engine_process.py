@@ -263,7 +263,7 @@ class EngineProcess:
             threading.Thread(target=administers, daemon=True, name=request.kind).start()
 
     def _administer(
-        self, backend: Backend, active: Active, payload: FunctionRequest | str | None
+        self, backend: Backend, active: Active, payload: FunctionRequest | str
     ) -> None:
         """Handles a request that generates nothing."""
         if not active.may_start():
@@ -273,11 +273,8 @@ class EngineProcess:
         try:
             if isinstance(payload, str):
                 value: Any = backend.load(payload)
-            elif isinstance(payload, FunctionRequest):
-                value = backend.compare(payload, active.arrived)
             else:
-                value = None
-                backend.clear_functions()
+                value = backend.compare(payload, active.arrived)
         except Exception as error:
             active.fail(error)
         else:
