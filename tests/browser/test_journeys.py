@@ -119,8 +119,6 @@ def test_only_a_first_call_compiles_and_times_add_up(window: Visit, browser: Bro
     window.set_number("num_beams", 1)
     window.open_mode("Your runs")
     expect(window.at("#history tbody tr")).to_have_count(2)
-    window.open_mode("Your runs")
-    expect(window.at("#statistics_runs tbody tr")).to_have_count(1)
     window.open_mode("Shapes")
     window.says("#entries", "compile")
 

@@ -262,9 +262,7 @@ class EngineProcess:
             administers = partial(self._administer, backend, active, payload)
             threading.Thread(target=administers, daemon=True, name=request.kind).start()
 
-    def _administer(
-        self, backend: Backend, active: Active, payload: FunctionRequest | str
-    ) -> None:
+    def _administer(self, backend: Backend, active: Active, payload: FunctionRequest | str) -> None:
         """Handles a request that generates nothing."""
         if not active.may_start():
             active.finish(None)
