@@ -55,7 +55,6 @@ _SCRIPTS = (
     "page.js",
     "request.js",
     "chats.js",
-    "quote.js",
     "requests.js",
 )
 # An update in Gradio's own form.

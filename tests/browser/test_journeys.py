@@ -266,8 +266,8 @@ def test_a_link_runs_and_the_shown_code_writes_the_same_text(window: Visit, app:
     window.go(f"{app.url}/?prompt=The+old+owl&max_new_tokens=8&temperature=0&run=true")
     window.says("#report", "Decode tokens/s")
     text = window.at("#story .story-new").text_content()
-    window.show_code("gradio_client")
-    window.says("#request_code", 'api_name="/generate"')
+    window.show_code("openai")
+    window.says("#request_code", "client.completions.create(")
     code = window.text("#request_code pre")
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False

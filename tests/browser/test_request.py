@@ -91,7 +91,6 @@ def test_code_follows_the_request_and_presets_set_options(window: Visit, site: A
     for form, sign in (
         ("This library", "backend.generate("),
         ("openai", "client.completions.create("),
-        ("gradio_client", 'api_name="/generate"'),
     ):
         window.show_code(form)
         window.says("#request_code", sign)

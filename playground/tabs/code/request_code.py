@@ -1,4 +1,4 @@
-"""A request as code to run elsewhere: Python with four libraries, or curl.
+"""A request as code to run elsewhere: Python with three libraries, or curl.
 
 Knows how each is called and how to quote any text in it. Must not know components.
 """
@@ -136,22 +136,6 @@ print(result.cache.value, result.timing.total_s, "seconds")
 backend.close()"""
 
 
-def client_code(request: CodeRequest) -> str:
-    """This page as a service, from Python."""
-    if isinstance(request.prompt, tuple) and not _is_question(request.prompt):
-        return "# This endpoint takes one question. See the code for openai, which takes messages."
-    return f"""\
-# pip install gradio_client
-from gradio_client import Client
-
-client = Client({_quoted(request.address)}, verbose=False)
-result = client.predict(
-{_lines(_parameters(request))}    api_name="/generate",
-)
-print(result["text"])
-print(result["cache"], result["timing"]["total_s"], "seconds")"""
-
-
 def openai_code(request: CodeRequest) -> str:
     """This page as a service, from Python with OpenAI's client."""
     path, values, extra = _openai_request(request)
@@ -182,7 +166,6 @@ FORMS: dict[str, Callable[[CodeRequest], str]] = {
     "Transformers": transformers_code,
     "This library": library_code,
     "openai": openai_code,
-    "gradio_client": client_code,
     "curl": curl_code,
 }
 """The writer of each form by its name."""
@@ -235,15 +218,6 @@ def _is_question(prompt: Prompt) -> bool:
     """Whether the prompt is one message of a user, with or without a system prompt."""
     roles = [message.role for message in prompt] if isinstance(prompt, tuple) else []
     return roles in (["user"], ["system", "user"])
-
-
-def _parameters(request: CodeRequest) -> dict[str, Any]:
-    """The JSON body for the endpoint."""
-    values: dict[str, Any] = {"prompt": last_text(request.prompt), "model": request.model.name}
-    if (system := system_text(request.prompt)) is not None:
-        values |= {"chat": True} | ({"system": system} if system else {})
-    values |= _changed(request.options)
-    return {**values, "exact_key": True} if request.exact_key else values
 
 
 def _v1(request: CodeRequest) -> str:
