@@ -33,7 +33,7 @@ from playground.settings.panel import SettingsPanel
 from playground.tabs.inside.texts_route import texts_route
 from playground.tabs.requests.route import requests_routes
 from playground.ui import header
-from playground.ui.components import LATEST, QUIET, html
+from playground.ui.components import LATEST, QUIET, html, saved_file
 from playground.ui.theme import ASSETS, css_variables, style_sheets, theme
 from xla_backend import SharedBackend
 from xla_backend.checkpoints.added_models import AddedModels
@@ -114,6 +114,7 @@ def create_app(
                 runs_are_new=gr.Button(visible="hidden", elem_id="runs_are_new"),
                 runs_are_lost=gr.Button(visible="hidden", elem_id="runs_are_lost"),
                 load=app.load,
+                file=saved_file(),
                 offered=tuple(models),
                 admin=admin,
                 limits=limits,

@@ -83,7 +83,7 @@ class HistoryPanel:
             (self.csv, _csv, "xla-playground-runs.csv", "text/csv;charset=utf-8"),
             (self.json, _json, "xla-playground-runs.json", "application/json"),
         ):
-            ui.save_file(button, self._made, runs, self.notice, export, name, kind)
+            ui.save_file(button, page.file, runs, self.notice, export, name, kind)
 
     def _changed(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records; `message` is a notice in HTML."""

@@ -117,13 +117,12 @@ class CompareTab:
             self.cancel,
             shows=[self.ways, self.notice],
             shown=self._run_shown,
-            ends=[self.values],
+            ends=[self.values, *shown],
             ended=self._run_ended,
+            state=estimated,
             stopping="Cancelling",
         )
-        events.connect(self.compare.click, self._run_of, choice, meanwhile=_BRING_INTO_SIGHT).then(
-            self._estimate, estimated, shown, **ui.LATEST
-        )
+        events.connect(self.compare.click, self._run_of, choice, meanwhile=_BRING_INTO_SIGHT)
         events.connect_stop()
 
     def _estimate(
@@ -194,7 +193,7 @@ class CompareTab:
                 remark += f" About {about(run.left_s)} left."
         return {self.notice: "", self.ways: baselines_report(run.comparison, run.progress, remark)}
 
-    def _run_ended(self, run: BaselinesRun, ending: Ending) -> ui.Updates:
+    def _run_ended(self, run: BaselinesRun, ending: Ending, *estimated: Any) -> ui.Updates:
         """The results. After an error the last ones stay."""
         comparison = run.comparison
         if run.took_s is not None:
@@ -208,7 +207,10 @@ class CompareTab:
         remark = "Measured just now on this machine."
         if ending.stopped:
             remark = "Cancelled. What was measured stays."
+        estimate, install = self._estimate(*estimated)
         return {
+            self.estimate: estimate,
+            self.install: install,
             self.ways: baselines_report(comparison, None, remark),
             self.values: all_values(comparison.results),
             self.notice: ui.notice(ending.problem or run.problem),

@@ -98,11 +98,15 @@ class PlaygroundTab:
         self.prompt.connect(settings.system)
         panel.presets.connect(self.fields)
         self.walkthrough.connect(
-            {*self.fields.inputs}, self.fields.request, self.stop, self.notice, self.generate
+            {*self.fields.inputs},
+            self.fields.request,
+            self.stop,
+            self.notice,
+            self.generate,
+            self.link.notice,
         )
         self.link.connect(
             self.fields,
-            self.generate,
             self._interrupted,
             [self.story, self.origin, self.retry, self.walkthrough.panel],
         )
@@ -397,10 +401,8 @@ class PlaygroundTab:
 
     def save_session(self, export: Callable[[Sequence[Shown]], str]) -> None:
         """Has a button save the latest runs as the page that `export` makes of them."""
-        made, name = gr.Textbox(visible=False), "xla-playground-session.html"
-        ui.save_file(
-            self.save_page, made, self.session, self.notice, export, name, "text/html;charset=utf-8"
-        )
+        name, kind = "xla-playground-session.html", "text/html;charset=utf-8"
+        ui.save_file(self.save_page, self._page.file, self.session, self.notice, export, name, kind)
 
     def _run_ended(
         self,
