@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol
+from typing import Any, Generic, Protocol
 
 from xla_backend import (
     AnyBackend,
@@ -221,6 +221,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
         exact_key: bool = False,
         cache_salt: str = "",
         questions: tuple[Question, ...] = (),
+        tools: tuple[dict[str, Any], ...] = (),
     ) -> None:
         super().__init__(model)
         self.prompt = prompt
@@ -228,6 +229,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
         self.exact_key = exact_key
         self.cache_salt = cache_salt
         self.questions = questions
+        self.tools = tools
         self.text = ""
 
     def _open(self, backend: AnyBackend) -> AnyTextStream:
@@ -239,6 +241,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
             exact_key=self.exact_key,
             cache_salt=self.cache_salt,
             questions=self.questions,
+            tools=self.tools,
         )
 
     async def steps(self, backend: AnyBackend) -> AsyncIterator[str]:

@@ -150,8 +150,8 @@ class HistoryPanel:
         if not run["prompt_is_whole"]:
             raise InvalidRequest(
                 f"{name} had a prompt that was not kept whole (more than "
-                f"{records.MAX_CHARACTERS:,} characters, or several messages), so it cannot be run "
-                "again."
+                f"{records.MAX_CHARACTERS:,} characters, several messages, or tools), so it cannot "
+                "be run again."
             )
         offered = {model.name: model.is_instruct for model in self._page.models()}
         model = next((m for m in offered if run["model"] in (m, model_name(m))), None)

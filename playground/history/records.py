@@ -43,12 +43,17 @@ def record(shown: Shown, number: int, wording: Wording = CONTINUING) -> Record:
     prompt, system = last_text(shown.prompt), system_text(shown.prompt)
     # Of several messages only the last question is stored.
     is_first = not isinstance(shown.prompt, tuple) or len(shown.prompt) == bool(system) + 1
+    options = result.options
+    if has_tools := options.grammar is not None and options.grammar.kind == "tool_calls":
+        options = options.replace(grammar=None)  # which is made of tools
     return {
         "run": number,
         "time": round(shown.ended_s, 3),
         "model": clean(result.model),
         "prompt": clean(prompt)[:MAX_CHARACTERS],
-        "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS and is_first,
+        "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS
+        and is_first
+        and not has_tools,
         "system": system and clean(system)[:MAX_CHARACTERS],
         "text": clean(start_of_answer(shown.prompt) + result.text)[:MAX_CHARACTERS],
         "is_apart": wording.is_apart,
@@ -66,7 +71,7 @@ def record(shown: Shown, number: int, wording: Wording = CONTINUING) -> Record:
         "tokens_per_second": result.tokens_per_second,
         "timing": result.timing.to_dict(),
         "first_call": {name: getattr(result.first_call, name) for name in _FIRST_CALL},
-        "options": result.options.to_dict(),
+        "options": options.to_dict(),
         "load_s": result.load_s,
         "machine": machine.summary(),
     }

@@ -38,6 +38,7 @@ class CodeRequest:
     exact_key: bool  # whether a larger function may not serve
     padded_length: int  # slots of the prompt, with which Transformers pads it as this engine does
     address: str  # where the page is
+    tools: tuple[dict[str, Any], ...] = ()  # that the model may call
 
 
 def transformers_code(request: CodeRequest) -> str:
@@ -169,6 +170,7 @@ FORMS: dict[str, Callable[[CodeRequest], str]] = {
     "curl": curl_code,
 }
 """The writer of each form by its name."""
+TAKES_TOOLS = ("openai", "curl")
 
 
 def _loading(model: ModelInfo, reads_apart: bool) -> tuple[str, str]:
@@ -234,6 +236,8 @@ def _openai_request(request: CodeRequest) -> tuple[str, dict[str, Any], dict[str
         values["messages"] = [message.to_dict() for message in request.prompt]
     else:
         values["prompt"] = last_text(request.prompt)
+    if request.tools:
+        values["tools"] = list(request.tools)
     values |= {"max_tokens": options.max_new_tokens, "temperature": options.temperature}
     # Where they are left out, the protocol samples from all tokens, with another seed each time.
     seed = {"seed": options.seed} if options.do_sample else {}

@@ -170,6 +170,7 @@ function editMessages(element, props, watch, changed) {
   const begin = made("button", { type: "button", textContent: "Begin the answer" });
   const tell = () => {
     const messages = [...rows.children].map((row) => ({
+      ...row.call, // of a tool, or the id of the one whose result this is
       role: row.querySelector("select").value,
       content: row.querySelector("textarea").value,
     }));
@@ -187,18 +188,21 @@ function editMessages(element, props, watch, changed) {
         tell();
       },
     });
-  const rowOf = ({ role, content }) => {
-    const options = ["user", "assistant", "system"].map((each) =>
+  const rowOf = ({ role, content, ...call }) => {
+    const options = ["user", "assistant", "system", "tool"].map((each) =>
       made("option", { value: each, textContent: each[0].toUpperCase() + each.slice(1), selected: each === role }),
     );
     return made(
       "div",
-      { className: "message-row" },
+      { className: "message-row", call },
       made("select", { ariaLabel: "Role", onchange: tell }, ...options),
       button("Move up", "↑", (row) => row.previousElementSibling?.before(row)),
       button("Move down", "↓", (row) => row.nextElementSibling?.after(row)),
       button("Remove", "×", (row) => row.remove()),
       field(content, "Message", tell),
+      ...(call.tool_calls ?? []).map(({ function: { name, arguments: given } }) =>
+        made("code", { textContent: `${name}(${JSON.stringify(given)})` }),
+      ),
     );
   };
   const draw = () => {
