@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from playground.context import json_values as kinds
 from playground.ui.markup import clean, quoted
-from playground.ui.option_controls import EARLY_STOPPING, NAMES, grammar_from, stop_text, stops_from
+from playground.ui.option_controls import EARLY_STOPPING, NAMES, grammar_from, stops_from
 from xla_backend import GenerationOptions, InvalidRequest, Message, ModelInfo
 from xla_backend.interface.tools import Tools
 from xla_backend.openai_api.history import calls_of
@@ -104,7 +104,7 @@ def read(
     """Reads settings; checks each value by itself.
 
     Args:
-        values: by name; texts as in a link, or JSON values as in a file.
+        values: by name; texts as in a link, or JSON values as the browser keeps them.
         models: the models that can be chosen.
         ranges: of the page's controls, for those that have bounds.
     """
@@ -114,7 +114,7 @@ def read(
     run = False
     for name, value in values.items():
         try:
-            text = _text(name, value)
+            text = value if isinstance(value, str) else json.dumps(value)
             if name in NAMES:
                 options[name] = _option(name, text, ranges.get(name))
             elif name == "run":
@@ -201,18 +201,6 @@ def variables_in(text: str) -> dict[str, str]:
             f'variables must be a JSON object of texts like {{"name": "Ada"}}, not {quoted(text)}.'
         ) from None
     return {name.lower(): value for name, value in found.items()}
-
-
-def _text(name: str, value: Any) -> str:
-    """A value in the form of a link."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        if name == "stop":
-            return stop_text(value)
-        if name in ("choices", "questions"):
-            return "\n".join(value)
-    return json.dumps(value)
 
 
 def _model(text: str, models: Sequence[ModelInfo]) -> str:

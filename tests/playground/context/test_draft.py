@@ -92,25 +92,21 @@ def test_every_setting_is_read() -> None:
     assert problem(link) == ""
 
 
-def test_a_file_has_the_same_settings_as_json_values() -> None:
+def test_a_browser_keeps_the_same_settings_as_json_values() -> None:
     values = {
         "messages": [{"role": "assistant", "content": "Yes"}],
         "variables": {"name": "Ada"},
         "raw": False,
-        "choices": ["yes", "no"],
         "temperature": 0.5,
         "early_stopping": True,
-        "stop": ["The end", "\n"],
         "grammar": {"type": "string"},
     }
     texts = {
         "messages": '[{"role": "assistant", "content": "Yes"}]',
         "variables": '{"name": "Ada"}',
         "raw": "0",
-        "choices": "yes\nno",
         "temperature": "0.5",
         "early_stopping": "enough",
-        "stop": "The end\n\\n",
         "grammar": '{"type": "string"}',
     }
     assert the_link(**values) == the_link(**texts)
