@@ -220,7 +220,7 @@ def stop_by(
 
 def saved_file() -> gr.Textbox:
     """A hidden value, see `file_of`, that the browser saves: nothing stays on the server."""
-    made = gr.Textbox(visible=False)
+    made = gr.Textbox(visible=False, elem_id="saved_file")
     made.change(None, made, None, js="(file) => saveFile(JSON.parse(file))", **QUIET)
     return made
 
