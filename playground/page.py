@@ -149,7 +149,6 @@ def create_app(
         if admin:
             built["models"].offer_added([*_pickers(work)])
         add_endpoints(page)
-        built["api"].list_endpoints(app)
 
         def line_of(request: gr.Request) -> str:
             return page.engine_line(str(request.session_hash))

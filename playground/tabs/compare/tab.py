@@ -31,16 +31,6 @@ from xla_backend.baselines.comparison import CACHED_CALLS, MAX_CACHED_CALLS, Bas
 # update; a hidden one is there from the start.
 _HIDDEN: Final = "hidden"
 _DOWNLOAD = f"{round(overlay.DOWNLOAD_BYTES / 1e6)} MB to download, about {overlay.ABOUT_S} s"
-# Headline and first way, once the comparison has begun: after a mistake the button stays in sight.
-_BRING_INTO_SIGHT = """async () => {
-  const begun = () => document.querySelector("#compare").disabled;
-  for (let i = 0; i < 40 && !begun(); i++) await new Promise((done) => setTimeout(done, 50));
-  const shown = document.querySelector("#ways");
-  const first = shown.querySelector(".baseline").getBoundingClientRect();
-  const header = document.querySelector("#top").getBoundingClientRect();
-  const isSeen = shown.getBoundingClientRect().top > header.bottom && first.bottom < innerHeight;
-  if (begun() && !isSeen) shown.scrollIntoView();
-}"""
 _FIRST_WAYS = "Press Compare: Transformers and this engine, measured live on this machine."
 
 
@@ -122,7 +112,7 @@ class CompareTab:
             state=estimated,
             stopping="Cancelling",
         )
-        events.connect(self.compare.click, self._run_of, choice, meanwhile=_BRING_INTO_SIGHT)
+        events.connect(self.compare.click, self._run_of, choice)
         events.connect_stop()
 
     def _estimate(
