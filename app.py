@@ -242,7 +242,13 @@ def serve(
             quiet=True,
             mcp_server=flags.mcp,
             **launch_options(
-                app, flags.password, flags.on_spaces, flags.cors, metrics, flags.hosts
+                app,
+                flags.password,
+                flags.on_spaces,
+                flags.cors,
+                metrics,
+                flags.hosts,
+                flags.root_path,
             ),
         )
         print(f"The page is at http://{in_address(flags.host)}:{flags.port}", flush=True)

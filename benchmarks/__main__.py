@@ -18,8 +18,6 @@ from benchmarks.harness import MeasureFailed, OtherPrograms, machine, note, tabl
 MEASURES = (
     "peers",
     "first_call",
-    "weights",
-    "rows",
     "chat",
     "reread",
     "decide",
@@ -27,6 +25,7 @@ MEASURES = (
     "numbers",
     "same_text",
     "tasks",
+    "ifeval",
     "tools",
     "crowd",
     "page",
@@ -35,7 +34,7 @@ MEASURES = (
     "schema_answers",
     "gpu",
 )
-NEED_MORE = ("maskbench", "schema_answers", "tasks", "tools", "gpu")
+NEED_MORE = ("maskbench", "schema_answers", "tasks", "ifeval", "tools", "gpu")
 """Measures that run only if they are named: they need files, or a GPU."""
 
 

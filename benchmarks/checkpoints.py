@@ -41,127 +41,9 @@ from xla_backend.checkpoints.weights import read_weights
 
 GPT2_124M = "124m"
 """The shape of GPT-2."""
-SIZES: dict[str, dict[str, Any]] = {
-    "Qwen2.5-0.5B": {
-        "model_type": "qwen2",
-        "vocab_size": 151936,
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-        "rope_theta": 1e6,
-        "max_position_embeddings": 32768,
-        "tie_word_embeddings": True,
-    },
-    "Qwen3-0.6B": {
-        "model_type": "qwen3",
-        "vocab_size": 151936,
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "rope_theta": 1e6,
-        "max_position_embeddings": 40960,
-        "tie_word_embeddings": True,
-    },
-    "gemma-3-270m": {
-        "model_type": "gemma3_text",
-        "vocab_size": 262144,
-        "hidden_size": 640,
-        "intermediate_size": 2048,
-        "num_hidden_layers": 18,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 1,
-        "head_dim": 256,
-        "sliding_window": 512,
-        "query_pre_attn_scalar": 256,
-        "max_position_embeddings": 32768,
-    },
-    "Llama-3.2-1B": {
-        "model_type": "llama",
-        "vocab_size": 128256,
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 64,
-        "rope_theta": 5e5,
-        "max_position_embeddings": 131072,
-        "tie_word_embeddings": True,
-    },
-    "LFM2.5-1.2B": {
-        "model_type": "lfm2",
-        "vocab_size": 65536,
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "block_auto_adjust_ff_dim": False,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "full_attn_idxs": [2, 5, 8, 10, 12, 14],
-        "conv_L_cache": 3,
-        "rope_theta": 1e6,
-        "max_position_embeddings": 128000,
-        "tie_word_embeddings": True,
-    },
-    "LFM3-1.7B": {"model_type": "lfm3"},
-    "Qwen3.5-0.8B": {
-        "model_type": "qwen3_5_text",
-        "hidden_size": 1024,
-        "intermediate_size": 3584,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 2,
-        "linear_num_value_heads": 16,
-        "rope_theta": 1e7,
-        "tie_word_embeddings": True,
-    },
-    "Phi-4-mini": {
-        "model_type": "phi3",
-        "vocab_size": 200064,
-        "hidden_size": 3072,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 24,
-        "num_key_value_heads": 8,
-        "partial_rotary_factor": 0.75,
-        "max_position_embeddings": 4096,  # up to which its positions are not scaled
-        "tie_word_embeddings": True,
-    },
-    "gemma-4-E2B": {
-        "model_type": "gemma4_text",
-        "hidden_size": 1536,
-        "intermediate_size": 6144,
-        "num_hidden_layers": 35,
-        "num_key_value_heads": 1,
-        "layer_types": [*4 * ["sliding_attention"], "full_attention"] * 7,
-        "num_kv_shared_layers": 20,
-        "use_double_wide_mlp": True,
-        "final_logit_softcapping": 30.0,
-    },
-    # Four of 48 layers.
-    "Qwen3-30B-A3B": {
-        "model_type": "qwen3_moe",
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "moe_intermediate_size": 768,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "norm_topk_prob": True,
-        "rope_theta": 1e6,
-        "max_position_embeddings": 40960,
-        "tie_word_embeddings": False,
-    },
-}
-"""Configurations of published models, by their names on the command line."""
+SIZES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("sizes.json").read_text())
+"""Configurations of published models, by their names on the command line: Phi-4-mini up to where
+its positions are not scaled, and four of Qwen3-30B-A3B's 48 layers."""
 _SCALES: dict[str, tuple[int, tuple[float, ...]]] = {
     "Q4_0": (0, (4e-3,)),
     "Q4_1": (0, (4e-3, -3e-2)),
@@ -242,44 +124,12 @@ def format_of_file(model: str) -> str:
     return numbers.most_common(1)[0][0]
 
 
-def gguf_file(model: str, weights: str) -> Path | None:
-    """The GGUF file of a model whose weights are like that, "auto" for what it comes as."""
-    if weights == "auto":
-        if model.endswith(".gguf"):
-            weights = format_of_file(model)
-        else:
-            weights = "Q4_1" if model == PACKAGED_MODEL else _split(model)[1]
-    file = folder(model) / "gguf" / f"{weights}.gguf"
-    return file if file.exists() else None
-
-
-def model_and_weights(model: str, weights: str) -> tuple[str, str]:
-    """What the engine knows a model as, and its `weights`: a GGUF file as it is, or the folder with
-    float weights that can be rounded."""
-    if file := gguf_file(model, weights):
-        return (model if (model, weights) == (PACKAGED_MODEL, "auto") else str(file)), "auto"
-    return str(folder(model)), weights
-
-
-def share_read(model: str) -> float:
-    """The share of a model's weights that a token needs: of routed experts the chosen ones, of
-    embeddings that are not the head none."""
-    size, _ = _split(model)
-    if size not in SIZES:
-        return 1.0
-    config, needed, total = _config(size), 0.0, 0.0
-    form = describe(config)
-    for name, shape in ARCHITECTURES[config.model_type].shapes(config):
-        total += (numbers := float(np.prod(shape)))
-        if "embed_tokens" in name and not (form.is_tied and "per_layer" not in name):
-            continue
-        is_expert = ".experts." in name
-        needed += numbers * (config.num_experts_per_tok / config.num_experts if is_expert else 1)
-    return needed / total
-
-
-def is_random(model: str) -> bool:
-    return not model.endswith(".gguf") and _split(model)[0] in (GPT2_124M, *SIZES)
+def name_for_engine(model: str) -> str:
+    """What the engine knows a model as: its name, or the path of a folder or a GGUF file."""
+    if model == PACKAGED_MODEL or model.endswith(".gguf"):
+        return model
+    _, kind = _split(model)
+    return str(folder(model) / "gguf" / f"{kind}.gguf" if kind else folder(model))
 
 
 def prompt(checkpoint: Path, tokens: int) -> tuple[int, ...]:

@@ -25,7 +25,6 @@ class Answer:
         sent, first, last: times of the request and of text, by `time.perf_counter()`.
         tokens, prompt_tokens, cached_tokens: the server's counts.
         cache: this engine's outcome: "hit", "miss", "disk" or "reused".
-        batch_size: requests that this engine ran together.
     """
 
     sent: float
@@ -36,7 +35,6 @@ class Answer:
     prompt_tokens: int
     cached_tokens: int
     cache: str = ""
-    batch_size: int = 1
 
     @property
     def ttft_s(self) -> float:
@@ -92,7 +90,6 @@ class Client:
             *(usage.completion_tokens, usage.prompt_tokens),
             cached_tokens=(details and details.cached_tokens) or 0,
             cache=timings.get("cache", ""),
-            batch_size=timings.get("batch_size", 1),
         )
 
 

@@ -44,6 +44,7 @@ SECTIONS = (
     Section(
         "Evaluations", "tasks", {"text": "wikitext-2-test.txt", "questions": "gsm8k-test.jsonl"}
     ),
+    Section("Instructions", "ifeval", {"prompts": "ifeval-input.jsonl"}),
     Section("Calls of tools", "tools", {"data": "bfcl_eval/data"}),
     Section(
         "Prompts and tokens", "peers", options={"models": [PACKAGED_MODEL], "num_beams": ["1"]}

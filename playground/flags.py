@@ -232,6 +232,13 @@ FLAGS = (
         how={"type": _names, "metavar": "NAME,NAME"},
     ),
     Flag(
+        "--root-path",
+        "path under which a proxy offers the page and the API, such as /llm "
+        "(PLAYGROUND_ROOT_PATH; default: GRADIO_ROOT_PATH, or else none)",
+        before="GRADIO_ROOT_PATH",
+        how={"type": lambda path: f"/{path.strip('/')}".rstrip("/"), "metavar": "PATH"},
+    ),
+    Flag(
         "--cors",
         "origins of other web pages that may use the API at /v1, such as "
         "https://chat.example.com, or * for all (PLAYGROUND_CORS; default: none)",

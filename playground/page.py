@@ -12,10 +12,15 @@ from typing import Any
 
 import gradio as gr
 import htpy as h
+from fastapi.exception_handlers import http_exception_handler
 from gradio.blocks import Block, BlockContext
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
 
 from playground import places
 from playground.api.endpoints import add_endpoints
@@ -38,7 +43,9 @@ from playground.ui.theme import ASSETS, css_variables, style_sheets, theme
 from xla_backend import SharedBackend
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.inspection.inspector import Inspector
+from xla_backend.openai_api.addresses import nothing_at
 from xla_backend.openai_api.app import create_api
+from xla_backend.openai_api.errors import error_response
 from xla_backend.openai_api.outside import PATH, Outside
 
 TITLE = "XLA Playground"
@@ -191,11 +198,19 @@ def _pickers(block: BlockContext) -> Iterator[gr.Dropdown]:
 
 @asynccontextmanager
 async def _before_everything(
-    cors: Sequence[str], hosts: Sequence[str], app: Starlette
+    cors: Sequence[str], hosts: Sequence[str], root_path: str, app: Starlette
 ) -> AsyncIterator[None]:
     """Adds what comes before Gradio's own CORS middleware, which permits any origin."""
     assert app.middleware_stack is not None  # it has called this
-    app.middleware_stack = KnownHosts(Outside(app.middleware_stack, cors), hosts, cors)
+    known = KnownHosts(Outside(app.middleware_stack, cors), hosts, cors)
+
+    async def below_root(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path == root_path or path.startswith(f"{root_path}/"):  # left there by a proxy
+            path = path.removeprefix(root_path) or "/"
+        await known({**scope, "path": path, "root_path": ""}, receive, send)
+
+    app.middleware_stack = below_root
     yield
 
 
@@ -206,6 +221,7 @@ def launch_options(
     cors: Sequence[str] = (),
     metrics: Metrics | None = None,
     hosts: Sequence[str] = (),
+    root_path: str = "",
 ) -> dict[str, Any]:
     """The arguments of `page.launch()`.
 
@@ -216,9 +232,19 @@ def launch_options(
         cors: origins of other web pages that may use the API at /v1, "*" for all.
         metrics: served at /metrics; None for no such address.
         hosts: names of this server beside local ones, see `KnownHosts`.
+        root_path: where a proxy offers the page, as /llm.
     """
     context = page.context
     host = OpenAiHost(context, partial(health, context.backend), behind_proxy)
+    api = create_api(host)
+
+    async def not_found(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        path = request.url.path
+        if path.startswith("/gradio_api") or error.detail != "Not Found":
+            return await http_exception_handler(request, error)
+        return error_response(404, nothing_at(path, api))
+
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # Gradio sets the title by a script, which sometimes fails.
     scripts.insert(0, places.script(context.admin))
@@ -227,6 +253,7 @@ def launch_options(
         "theme": theme(),
         "css": css_variables() + places.style() + style_sheets(),
         "head": head,
+        "root_path": root_path,
         "favicon_path": ASSETS / "favicon.svg",
         "footer_links": ["api"],  # not Gradio's settings, which the header has
         "max_file_size": MAX_FILE_SIZE,
@@ -237,12 +264,13 @@ def launch_options(
                 # Gradio compresses its scripts, but not the page itself, half a megabyte.
                 (GZipMiddleware, (), {"compresslevel": 6}),
             ],
-            "lifespan": partial(_before_everything, cors, hosts),
+            "exception_handlers": {404: not_found},
+            "lifespan": partial(_before_everything, cors, hosts, root_path),
             "routes": [
                 changes_route(context),
                 texts_route(context),
                 *requests_routes(context, behind_proxy),
-                Mount(PATH, create_api(host)),
+                Mount(PATH, api),
                 *([metrics.route(context.backend, host.models)] if metrics else []),
             ],
         },

@@ -401,7 +401,7 @@ WORDS = st.lists(
 @cases(30)
 def test_the_command_line_ends_with_a_sentence(command: str, words: list[str]) -> None:
     # No model of that name, so that nothing is loaded: all that is wrong is found before.
-    arguments = [command, *words, "--model", "no/such-model", "--no-store"]
+    arguments = [command, *words, "--model", "no/such-model", "--store", "off"]
     try:
         status = command_line(arguments)
     except SystemExit as exit:

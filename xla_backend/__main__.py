@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any
 
 from xla_backend import __version__
 from xla_backend.baselines import overlay
@@ -33,6 +33,7 @@ from xla_backend.checkpoints.models import (
     Registry,
 )
 from xla_backend.checkpoints.prompts import UNBOUNDED_PROMPT_TOKENS
+from xla_backend.checkpoints.text_files import read_text
 from xla_backend.compilation.startup import (
     captured_native_stderr,
     prepare_environment,
@@ -71,7 +72,7 @@ _NO_STORE_TO_FILL = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
-    parsed = _parser().parse_args(_expanded(sys.argv[1:] if arguments is None else arguments))
+    parsed = _parser().parse_args(arguments)
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if parsed.verbose else logging.WARNING,
@@ -110,19 +111,9 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
 
 def decide(parsed: argparse.Namespace, out: IO[str]) -> int:
     """Answers questions about a text with probabilities."""
-    yes_no = parsed.yes_no or ([] if parsed.questions else [""])
-    if not all(map(str.strip, yes_no)):
-        raise InvalidRequest("ask a question: --yes-no 'Is it spam?', or --questions FILE.")
-    values: Any = {}
-    if parsed.questions is not None:
-        try:
-            values = json.loads(_read("questions", parsed.questions))
-        except (ValueError, RecursionError) as error:
-            raise InvalidRequest(
-                f"the questions {parsed.questions} are not JSON: {error}."
-            ) from error
+    values = _from_json("questions", parsed.questions) if parsed.questions else {}
     if isinstance(values, dict):
-        values |= {each: {"type": "yes_no", "instructions": each} for each in yes_no}
+        values |= {each: {"type": "yes_no", "instructions": each} for each in parsed.yes_no or ()}
     questions = Question.all_of(values)
     return _answer_all(
         parsed,
@@ -134,7 +125,7 @@ def decide(parsed: argparse.Namespace, out: IO[str]) -> int:
 
 def transcribe(parsed: argparse.Namespace, out: IO[str]) -> int:
     """Transcribes the recordings, one after the other."""
-    options = _options(parsed, max_new_tokens=WINDOW_TOKENS)
+    options = _options(parsed)
     return _answer_all(
         parsed,
         out,
@@ -168,29 +159,28 @@ def _answer_all(
 
 def warm(parsed: argparse.Namespace, out: IO[str]) -> None:
     """Compiles all combinations of the sizes into the store."""
-    is_speech = _registry(parsed).locate(parsed.model).info.family == "speech"
-    lengths = _numbers("padded_lengths", parsed.padded_lengths)
-    if any(length < 1 for length in lengths):
-        raise InvalidRequest(f"padded_lengths must be at least 1, not {min(lengths)}.")
-    default = WINDOW_TOKENS if is_speech else DEFAULT_OPTIONS.max_new_tokens
-    options = [
-        GenerationOptions(num_beams=num_beams, max_new_tokens=max_new_tokens)
-        for num_beams, max_new_tokens in itertools.product(
-            _numbers("num_beams", parsed.num_beams),
-            _numbers("max_new_tokens", parsed.max_new_tokens) or [default],
-        )
-    ]
-    pool_rows = _numbers("pool_rows", parsed.pool_rows)
-    if wrong := sorted(set(pool_rows) - set(ROW_COUNTS)):
+    info = _registry(parsed).locate(parsed.model).info
+    is_speech, lengths = info.family == "speech", parsed.padded_lengths or [1]
+    if is_speech and parsed.padded_lengths:
+        raise InvalidRequest(f"{info.name} has windows of one length: leave padded_lengths out.")
+    most = info.context_length or UNBOUNDED_PROMPT_TOKENS
+    if not 1 <= min(lengths) <= max(lengths) <= most:
+        raise InvalidRequest(f"padded_lengths must be from 1 to {most} for {info.name}.")
+    if wrong := sorted(set(parsed.pool_rows) - set(ROW_COUNTS)):
         raise InvalidRequest(f"pool_rows can be {', '.join(map(str, ROW_COUNTS))}, not {wrong[0]}.")
+    default = WINDOW_TOKENS if is_speech else DEFAULT_OPTIONS.max_new_tokens
+    sizes = itertools.product(parsed.num_beams, parsed.max_new_tokens or [default])
+    options = [GenerationOptions(num_beams=beams, max_new_tokens=new) for beams, new in sizes]
     if open_store(parsed.store) is None:
         raise InvalidRequest(_NO_STORE_TO_FILL)
     backend = _open_backend(parsed)
-    work = [(key, 1) for key in _keys(backend, parsed.model, lengths, options)]
-    if pool_rows:
+    pairs = itertools.product(lengths, options)
+    keys = dict.fromkeys(backend.key_for(parsed.model, length, one) for length, one in pairs)
+    work = [(key, 1) for key in keys]
+    if parsed.pool_rows:
         if (pooled := backend.pool_key(parsed.model)) is None:
             raise InvalidRequest(f"{parsed.model} has no pool: leave pool_rows out.")
-        work += [(pooled, rows) for rows in pool_rows]
+        work += [(pooled, rows) for rows in parsed.pool_rows]
 
     def report(key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
         of = f"{key} for {rows} rows" if rows > 1 else str(key)
@@ -251,50 +241,13 @@ def install_baseline(parsed: argparse.Namespace, out: IO[str]) -> None:
     print(f"The baseline is in {overlay.folder()}", file=out)
 
 
-def _numbers(name: str, text: str | None) -> list[int]:
-    """The numbers of a comma-separated list; none if it was not given.
-
-    Raises:
-        InvalidRequest: it is not such a list.
-    """
+def _numbers(text: str) -> list[int]:
     try:
-        return [] if text is None else [int(word) for word in text.split(",")]
+        return [int(word) for word in text.split(",")]
     except ValueError:
-        raise InvalidRequest(
-            f"{name} must be whole numbers with commas between them, like 16,64, not {text!r}."
+        raise argparse.ArgumentTypeError(
+            f"needs whole numbers with commas between them, like 16,64, not {text!r}"
         ) from None
-
-
-def _keys(
-    backend: Backend, model: str, lengths: list[int], options: list[GenerationOptions]
-) -> list[CacheKey]:
-    """The cache keys of requests of these sizes.
-
-    Raises:
-        InvalidRequest: no request can be that large.
-    """
-    info = backend.load(model)
-    if info.family == "speech" and lengths:
-        raise InvalidRequest(f"{model} has windows of one length: leave padded_lengths out.")
-    context = None if info.family == "speech" else info.context_length
-    most = context or UNBOUNDED_PROMPT_TOKENS
-    keys = []
-    for length, one in itertools.product(lengths or [1], options):
-        if length > most:
-            raise InvalidRequest(
-                f"padded_lengths must be at most {most} for {model}, not {length}."
-            )
-        key = backend.key_for(model, length, one)
-        shortest = length  # the shortest prompt with this key
-        while shortest > 1 and backend.key_for(model, shortest - 1, one) == key:
-            shortest -= 1
-        if context is not None and shortest + one.max_new_tokens > context:
-            raise InvalidRequest(
-                f"No request can have {key}: the context of {model} is {context} tokens, "
-                "prompt and new ones together."
-            )
-        keys.append(key)
-    return list(dict.fromkeys(keys))
 
 
 def _registry(parsed: argparse.Namespace) -> Registry:
@@ -318,22 +271,29 @@ def _open_backend(parsed: argparse.Namespace) -> Backend:
     return backend
 
 
-class _Parser(argparse.ArgumentParser):
-    """Prints `error: ...`, like the other errors of this command line."""
+def _number(text: str) -> int | float | str:
+    """The number, or the text if it is not one: `GenerationOptions` has better messages."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(REQUEST_FAULT, f"error: {message}\n")
+
+def _bias(text: str) -> tuple[str, int | float | str]:
+    token_id, _, bias = text.partition("=")
+    return token_id, _number(bias)
 
 
-# As text: GenerationOptions checks the numbers, with better messages.
 _FORMS: dict[str, dict[str, Any]] = {
-    "early_stopping": {"metavar": "=never", "nargs": "?"},
-    "logit_bias": {"metavar": "ID=B", "action": "append"},
+    "early_stopping": {
+        "metavar": "true|false|never",
+        "type": lambda word: {"true": True, "false": False}.get(word, word),
+    },
+    "logit_bias": {"metavar": "ID=B", "action": "append", "type": _bias},
     "stop": {"metavar": "TEXT", "action": "append"},
-    "stop_token_ids": {"metavar": "ID", "action": "append"},
-    "include_stop_str_in_output": {"action": "store_true"},
-    "ignore_eos": {"action": "store_true"},
+    "stop_token_ids": {"metavar": "ID", "action": "append", "type": _number},
+    "include_stop_str_in_output": {"action": "store_true", "default": None},
+    "ignore_eos": {"action": "store_true", "default": None},
 }
 """The forms of options that are not numbers."""
 _NOT_OF_SPEECH = (
@@ -343,7 +303,7 @@ _NOT_OF_SPEECH = (
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m xla_backend", description=__doc__.partition(":")[0])
+    parser = argparse.ArgumentParser("python -m xla_backend", description=__doc__.partition(":")[0])
     parser.add_argument("--version", action="version", version=f"xla_backend {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     new = _command(commands, generate, "continue prompts, one after the other", DEFAULT_MODEL)
@@ -373,12 +333,12 @@ def _parser() -> argparse.ArgumentParser:
     about = "compile into the store, before the first request"
     new = _command(commands, warm, about, DEFAULT_MODEL)
     for flag, default, text in (
-        ("--padded-lengths", None, "prompt lengths in tokens, rounded up as in requests"),
-        ("--num-beams", "1", "numbers of beams (default: 1)"),
-        ("--max-new-tokens", None, "numbers of new tokens, rounded up as in requests"),
-        ("--pool-rows", None, "numbers of rows of the pool, 1 to 16"),
+        ("--padded-lengths", [], "prompt lengths in tokens, rounded up as in requests"),
+        ("--num-beams", [1], "numbers of beams (default: 1)"),
+        ("--max-new-tokens", [], "numbers of new tokens, rounded up as in requests"),
+        ("--pool-rows", [], "numbers of rows of the pool, 1 to 16"),
     ):
-        _add(new, flag, "N,N,...", text, default=default)
+        _add(new, flag, "N,N,...", text, default=default, type=_numbers)
 
     about = "show what XLA made of a function: kernels, FLOPs, bytes, where a token's time goes"
     new = _command(commands, inspect, about, DEFAULT_MODEL)
@@ -409,30 +369,19 @@ def _command(
         _add_switch(command, "--verbose", "show the log of the libraries")
     if not model:
         return command
-    of = "a name that `models` lists, or a folder (default: %(default)s)"
-    _add(command, "--model", "NAME", of, default=model)
-    for flag, about, variable in (
-        (
-            "--weights",
-            "format of weights in memory: auto (as stored), float32, bfloat16, int8",
-            f"${kinds.VARIABLE}, or auto",
-        ),
-        (
-            "--activations",
-            "exact, or int8: faster with GGUF and int8 weights, changes some tokens",
-            f"${kinds.ACTIVATIONS_VARIABLE}, or exact",
-        ),
-        ("--kernels", "own, xla or auto: own where it can run", f"${kinds.KERNELS_VARIABLE}, auto"),
-    ):
-        _add(command, flag, "KIND", f"{about} (default: {variable})")
-    store = command.add_mutually_exclusive_group()
-    saved = f"folder of compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)"
-    store.add_argument("--store", metavar="FOLDER", help=saved)
-    if run is not warm:
-        about = "compile again, save nothing"
-        store.add_argument(
-            "--no-store", dest="store", action="store_const", const="off", help=about
-        )
+    about = "a name that `models` lists, or a folder (default: %(default)s)"
+    _add(command, "--model", "NAME", about, default=model)
+    about = "format of weights in memory: auto (as stored), float32, bfloat16, int8"
+    _add(command, "--weights", "KIND", f"{about} (default: ${kinds.VARIABLE}, or auto)")
+    about = "exact, or int8: faster with GGUF and int8 weights, changes some tokens"
+    default = f"${kinds.ACTIVATIONS_VARIABLE}, or exact"
+    _add(command, "--activations", "KIND", f"{about} (default: {default})")
+    about = f"own, xla or auto: own where it can run (default: ${kinds.KERNELS_VARIABLE}, or auto)"
+    _add(command, "--kernels", "KIND", about)
+    about = (
+        f"folder of compiled functions, or off (default: ${FOLDER_VARIABLE}, or the user's cache)"
+    )
+    _add(command, "--store", "FOLDER", about)
     return command
 
 
@@ -448,95 +397,56 @@ def _add_options(
     command: argparse.ArgumentParser, new_tokens: int, of: str = "", without: Sequence[str] = ()
 ) -> None:
     """Adds the options of `GenerationOptions`, but for grammars, which are given by their kind."""
-    defaults = DEFAULT_OPTIONS.replace(max_new_tokens=new_tokens)
     for name, option in OPTIONS.items():
-        flag = f"--{name.replace('_', '-')}"
         if name == "grammar" or name in without:
             continue
-        if name in _FORMS:
-            command.add_argument(flag, help=option.help, **_FORMS[name])
-            continue
-        what = f"{option.help}{of * (name == 'max_new_tokens')}"
-        default = f"{getattr(defaults, name):g}"
-        default += ", for messages what the makers of the model recommend" * (name in RECOMMENDED)
-        _add(command, flag, "N", f"{what} ({option.range}; default: {default})")
-
-
-def _expanded(arguments: Sequence[str]) -> list[str]:
-    """Gives a bare --early-stopping a value, so that it does not take the next word as one."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    flag = "--early-stopping"
-    return [f"{flag}=true" if word == flag else word for word in arguments[:end]] + list(
-        arguments[end:]
-    )
+        form = _FORMS.get(name)
+        if form is None:
+            default = f"{getattr(DEFAULT_OPTIONS, name):g}"
+            default += ", for messages what the makers of the model recommend" * (
+                name in RECOMMENDED
+            )
+            about = f"{option.help} ({option.range}; default: {default})"
+            form = {"metavar": "N", "type": _number, "help": about}
+        if name == "max_new_tokens":
+            about = f"{option.help}{of} ({option.range}; default: {new_tokens})"
+            form |= {"help": about, "default": new_tokens}
+        command.add_argument(f"--{name.replace('_', '-')}", **{"help": option.help} | form)
 
 
 def _options(
-    parsed: argparse.Namespace,
-    sampling: Mapping[str, float] = MappingProxyType({}),
-    **defaults: int,
+    parsed: argparse.Namespace, defaults: Mapping[str, float] = MappingProxyType({})
 ) -> GenerationOptions:
-    """The given options; defaults for the others.
-
-    Args:
-        parsed: the arguments.
-        sampling: the model's defaults, used without beams.
-        **defaults: instead of the options' own.
+    """The given options; defaults for the others, which without beams may sample.
 
     Raises:
-        InvalidRequest: one has a wrong type or is out of range.
+        InvalidRequest: one has a wrong type or is out of range, or there are several grammars.
     """
-    values: dict[str, Any] = dict(defaults)
-    for name, option in OPTIONS.items():
-        if (given := getattr(parsed, name, None)) is not None:
-            values[name] = _number(given) if option.range else given
-    if isinstance(word := values.get("early_stopping"), str):
-        values["early_stopping"] = {"true": True, "false": False}.get(word, word)
-    if pairs := values.get("logit_bias"):
-        split = (pair.partition("=") for pair in pairs)
-        values["logit_bias"] = {token_id: _number(bias) for token_id, _, bias in split}
-    if ids := values.get("stop_token_ids"):
-        values["stop_token_ids"] = [*map(_number, ids)]
-    if values.get("num_beams", 1) == 1:
-        values = {**sampling, **values}
-    return GenerationOptions.from_dict(values | {"grammar": _grammar(parsed)})
-
-
-def _grammar(parsed: argparse.Namespace) -> Grammar | None:
-    """The grammar of the text.
-
-    Raises:
-        InvalidRequest: there are several, or one is invalid.
-    """
-    forms = {
-        name: value for name in KINDS if (value := getattr(parsed, name, None)) not in (None, False)
-    }
+    named = vars(parsed)
+    given = {name: named[name] for name in OPTIONS if named.get(name) is not None}
+    if "logit_bias" in given:
+        given["logit_bias"] = tuple(given["logit_bias"])
+    forms = {kind: named[kind] for kind in KINDS if named.get(kind)}
     if len(forms) > 1:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in forms)
+        names = " and ".join(f"--{kind.replace('_', '-')}" for kind in forms)
         raise InvalidRequest(f"{names} each set a grammar: leave out all but one.")
-    if (file := forms.get("json_schema")) is not None:
-        forms["json_schema"] = _read("schema", file)
-    return Grammar.of(forms or None)
+    if "json_schema" in forms:
+        forms["json_schema"] = _from_json("schema", forms["json_schema"])
+    if given.get("num_beams", 1) == 1:
+        given = {**defaults, **given}
+    return GenerationOptions.from_dict(given | {"grammar": Grammar.of(forms or None)})
 
 
-def _read(what: str, file: str) -> str:
-    """A file's text.
+def _from_json(what: str, file: str) -> Any:
+    """The value in a file.
 
     Raises:
         InvalidRequest: it cannot be read.
     """
     try:
-        return Path(file).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the {what} {file} cannot be read: {error}.") from error
-
-
-def _number(text: str) -> int | float | str:
-    """The number, or the text if it is not one, for the error message."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
+        return json.loads(read_text(Path(file)))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the {what} {file} cannot be read as JSON: {error}.") from error
 
 
 @contextlib.contextmanager

@@ -44,7 +44,13 @@ class Model:
         found = []
         for end in range(1, len(ids) + 1):
             answer = self._server.handle_completions(
-                {"prompt": list(ids[:end]), "n_predict": 1, "temperature": 0.0, "logprobs": LIKELY}
+                {
+                    "prompt": list(ids[:end]),
+                    "n_predict": 1,
+                    "temperature": 0.0,
+                    "logprobs": LIKELY,
+                    "ignore_eos": True,  # at which it reports none; what it reports stays the same
+                }
             )
             tops = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
             found.append([(top["id"], top["logprob"]) for top in tops])

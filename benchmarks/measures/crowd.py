@@ -1,9 +1,9 @@
 """Clients that arrive at `/v1` at intervals, compared with llama.cpp with a slot for each.
 
 Every client requests another story of a fixed number of tokens from SmolLM2, with the end token
-forbidden. The first round has an empty store; the later ones start when nothing is left to compile,
-the servers in turn, and their medians count. `--watched 1` adds rounds in which a page shows
-*Requests*, with 200 that have ended.
+forbidden. `--clients 1 2 4 8 16 --gap-ms 0` shows what batches bring. The first round has an empty
+store; the later ones start when nothing is left to compile, the servers in turn, and their medians
+count. `--watched 1` adds rounds in which a page shows *Requests*, with 200 that have ended.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.servers import LLAMA_CPP_MISSING, llama_cpp, settle, this_app
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 from xla_backend.interface.request_record import NEWEST
 
-OPTIONS = {"clients": 16, "gap_ms": 150.0, "new_tokens": 100, "rounds": 3, "watched": 0}
+OPTIONS = {"clients": [16], "gap_ms": 150.0, "new_tokens": 100, "rounds": 3, "watched": 0}
 CONTEXT = 512
 ENGINE, WATCHED, PEER = "this engine", "watched", "llama.cpp"
 SUBJECTS = "a dog,the sea,a clock,two sisters,a bridge,rain,a thief,an old map,bread,the moon"
@@ -56,13 +56,12 @@ class Wave:
 
 
 def measure(options: Namespace) -> Iterator[Row | str]:
-    """A row for each server's first round, and for the later ones."""
-    clients: int = options.clients
-    peer = llama_cpp(packaged_file(), clients, CONTEXT)
+    """A row for each server's first round with so many clients, and for the later ones."""
+    peer = llama_cpp(packaged_file(), max(options.clients), CONTEXT)
     with this_app("--models", PACKAGED_MODEL) as url, peer as peer_url:
         settle(url)
 
-        def wave(name: str, address: str) -> Wave:
+        def wave(name: str, address: str, clients: int) -> Wave:
             client = Client(address, PACKAGED_MODEL)
             more = ANY_LENGTH | {"max_tokens": options.new_tokens}
             requests = [partial(client.chat, story(number), **more) for number in range(clients)]
@@ -77,22 +76,27 @@ def measure(options: Namespace) -> Iterator[Row | str]:
             addresses[WATCHED] = url
             for number in range(NEWEST):
                 Client(url, PACKAGED_MODEL).chat(story(number), max_tokens=1)
-        waves = {name: partial(wave, name, address) for name, address in addresses.items()}
+        waves = {
+            (name, clients): partial(wave, name, address, clients)
+            for clients in options.clients
+            for name, address in addresses.items()
+        }
         for title, rounds in (("first", 1), ("later", options.rounds)):
             taken = in_turn(waves, rounds)
-            for name, found in taken.items():
+            for (name, clients), found in taken.items():
                 yield {
                     "server": name,
+                    "clients": clients,
                     "rounds": title,
                     "TTFT median, s": statistics.median(each.ttft_s for each in found),
                     "largest, s": statistics.median(each.longest_ttft_s for each in found),
                     "TPOT median, ms": 1000 * statistics.median(each.tpot_s for each in found),
                     "tokens/s": statistics.median(each.rate for each in found),
                 }
-            if options.watched:
-                rates = {name: [each.rate for each in found] for name, found in taken.items()}
-                of = ratio(rates[WATCHED], rates[ENGINE])
-                yield f"Tokens/s of the {title} rounds, watched over not: {of:.3f}."
+            rates = {way: [each.rate for each in found] for way, found in taken.items()}
+            for clients in options.clients if options.watched else ():
+                of = ratio(rates[WATCHED, clients], rates[ENGINE, clients])
+                yield f"Tokens/s of {clients}, the {title} rounds, watched over not: {of:.3f}."
     if not peer_url:
         yield LLAMA_CPP_MISSING
 

@@ -59,7 +59,7 @@ def measure(options: Namespace) -> Iterator[Row]:
 def _compare(model: str, num_beams: int) -> dict[Baseline, BaselineResult]:
     options = GenerationOptions(max_new_tokens=MAX_NEW_TOKENS, num_beams=num_beams)
     comparison = BaselineComparison(
-        checkpoints.model_and_weights(model, "auto")[0], PROMPT, options, cached_calls=CACHED_CALLS
+        checkpoints.name_for_engine(model), PROMPT, options, cached_calls=CACHED_CALLS
     )
     for _ in comparison:
         pass

@@ -19,9 +19,8 @@ from benchmarks.client import Answer, ask_all
 from benchmarks.contenders.memory_reader import float32_bytes
 from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender, ContenderFailed
 from benchmarks.harness import MeasureFailed
-from benchmarks.measures import crowd, load, numbers, peers, tools, weights
+from benchmarks.measures import crowd, load, numbers, peers, tools
 from tests.gguf_files import finish
-from xla_backend.interface.results import TopLogprob
 
 NAMED = {contender.name: contender for contender in CONTENDERS}
 FLOAT32, INT8, Q4_1 = (NAMED[name] for name in (ENGINE, f"{ENGINE}, int8", f"{ENGINE}, Q4_1"))
@@ -136,28 +135,6 @@ def test_peers_and_bytes_are_of_the_same_weights(tmp_path: Path) -> None:
     tensors = {"a": np.zeros((3, 5), np.float16), "b": np.zeros(7, np.float32)}
     save_file(tensors, tmp_path / "model.safetensors")
     assert float32_bytes(tmp_path) == 4 * (15 + 7)
-
-    first = [TopLogprob(1, "a", -0.5), TopLogprob(2, "b", -1.0), TopLogprob(3, "c", -2.0)]
-    tokens = [TopLogprob(1, "a", -0.7), TopLogprob(9, "z", -0.1), TopLogprob(3, "c", -1.6)]
-    one = weights.Predictions(tokens, [-1.0, -2.0], [[1, 2, 3], [4, 5, 6]])
-    other = weights.Predictions(first, [-1.0, -1.0], [[1, 9, 3], [4, 5, 6]])
-    found = weights.changes(one, other)
-    assert found["same token"] == "2 of 3"
-    assert found["log-probability, off by"] == pytest.approx(0.3)
-    assert found["perplexity"] == pytest.approx(np.exp(1.5))
-    assert found["greedy, same"] == "4 of 6"
-
-
-def test_a_token_reads_the_experts_that_it_chose_and_one_line_of_embeddings() -> None:
-    experts, inner, embedding = 128 * 4, 3 * 2048 * 768, 151936 * 2048
-    attention = 4 * (2 * 2048 * 4096 + 2 * 2048 * 512)
-    router = 4 * 128 * 2048
-    needed = experts / 16 * inner + embedding + attention + router
-    total = experts * inner + 2 * embedding + attention + router
-    share = checkpoints.share_read("Qwen3-30B-A3B-Q4_K")
-    assert share == pytest.approx(needed / total, rel=1e-3)
-    assert checkpoints.share_read("Qwen3-0.6B") == 1
-    assert checkpoints.share_read("gpt2-stories") == 1
 
 
 @pytest.mark.parametrize(

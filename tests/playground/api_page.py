@@ -53,6 +53,7 @@ def api_page(
     cors: Sequence[str] = (),
     metrics: Metrics | None = None,
     hosts: Sequence[str] = (),
+    root_path: str = "",
     **options: Any,
 ) -> Iterator[ApiPage]:
     """Serves a page; see `launch_options`, and for all other options `create_app`."""
@@ -64,7 +65,9 @@ def api_page(
         server_name="127.0.0.1",
         prevent_thread_lock=True,
         quiet=True,
-        **launch_options(page, password, cors=cors, metrics=metrics, hosts=hosts),
+        **launch_options(
+            page, password, cors=cors, metrics=metrics, hosts=hosts, root_path=root_path
+        ),
     )
     try:
         yield ApiPage(page, page.local_url.rstrip("/"), backend, backend.models())

@@ -12,7 +12,7 @@ import pytest
 
 from tests.checkpoints import gpt2
 from xla_backend import GenerationOptions
-from xla_backend.__main__ import _expanded, _options, _parser, main
+from xla_backend.__main__ import _options, _parser, main
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -131,11 +131,11 @@ def test_weights_are_rounded_where_that_is_asked_for(run: Run, tmp_path: Path) -
 def test_text_with_one_readable_line_a_prompt(run: Run, small_gpt2: Path) -> None:
     done = run(
         *("generate", "--model", str(small_gpt2), "--num-beams", "2", "--max-new-tokens", "5"),
-        *("--length-penalty", "-0.5", "--early-stopping", "Once upon a time", "The rain"),
+        *("--length-penalty", "-0.5", "--early-stopping", "true", "Once upon a time", "The rain"),
     )
     assert (done.returncode, done.stderr) == (0, "")
     summaries = [line for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(summaries) == 2, "--early-stopping did not take the first prompt for its value"
+    assert len(summaries) == 2
     assert summaries[0].startswith("[MISS · padded 16 · beams 2 · new 16 · ")
     assert "compile" in summaries[0]
     assert summaries[1].startswith("[HIT · ")
@@ -170,7 +170,7 @@ def test_a_model_whose_weights_are_broken(run: Run, small_gpt2: Path, tmp_path: 
         (["--stop", "x" * 101], "a stop string can have 100 characters, not 101."),
         (["--choice", "a", "--regex", "b"], "--regex and --choice each set a grammar"),
         (["--json-schema", "/no/such/file"], "the schema /no/such/file cannot be read"),
-        (["--json-schema", __file__], "the JSON schema is not JSON"),
+        (["--json-schema", __file__], f"the schema {__file__} cannot be read as JSON"),
         (["--model", "no-such-model"], "there is no model 'no-such-model'."),
     ],
 )
@@ -189,7 +189,7 @@ def test_wrong_usage(run: Run, arguments: list[str]) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("usage: ")
-    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert ": error: " in done.stderr.splitlines()[-1]
 
 
 def test_models_lists_what_can_be_loaded(run: Run) -> None:
@@ -202,7 +202,7 @@ def test_models_lists_what_can_be_loaded(run: Run) -> None:
 
 
 def test_a_form_and_options_that_can_be_repeated_are_read(tmp_path: Path) -> None:
-    (tmp_path / "schema.json").write_text('{"type": "null"}')
+    (tmp_path / "schema.json").write_text('{"type": "null"}', "utf-8-sig")
     for words, form in (
         (["--choice", "a", "--choice", "b"], {"choice": ["a", "b"]}),
         (["--json-schema", str(tmp_path / "schema.json")], {"json_schema": {"type": "null"}}),
@@ -235,23 +235,6 @@ def test_sampling_of_the_model_s_makers(words: list[str], expected: tuple[float,
     assert (options.temperature, options.top_p) == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "early_stopping", "prompts"),
-    [
-        (["a", "b"], None, ["a", "b"]),
-        (["--early-stopping", "a"], "true", ["a"]),
-        (["--early-stopping=never", "a"], "never", ["a"]),
-        (["--early-stopping", "never"], "true", ["never"]),
-        (["--", "--early-stopping"], None, ["--early-stopping"]),
-    ],
-)
-def test_early_stopping_takes_no_prompt_for_its_value(
-    words: list[str], early_stopping: str | None, prompts: list[str]
-) -> None:
-    parsed = _parser().parse_args(_expanded(["generate", *words]))
-    assert (parsed.early_stopping, parsed.prompts) == (early_stopping, prompts)
-
-
 def test_questions_get_probabilities(run: Run, small_gpt2: Path, tmp_path: Path) -> None:
     file = tmp_path / "questions.json"
     file.write_text('{"tone": {"type": "choice", "criteria": ["calm", "very calm"]}}')
@@ -265,6 +248,5 @@ def test_questions_get_probabilities(run: Run, small_gpt2: Path, tmp_path: Path)
     assert said[0].startswith("tone: ")
     assert "very calm 0." in said[0] or "very calm 1." in said[0]
     file.write_text("{")
-    assert "are not JSON" in run(*asked).stderr
-    for nothing in ((), ("--yes-no", " ")):
-        assert "ask a question" in run("decide", "A fox.", *nothing).stderr
+    assert "cannot be read as JSON" in run(*asked).stderr
+    assert "1 to 400 questions" in run("decide", "A fox.").stderr

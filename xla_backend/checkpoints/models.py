@@ -89,90 +89,10 @@ class _Known:
     sampling: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
-_SMOLLM2_SAMPLING = {"temperature": 0.2, "top_p": 0.9}
+_LISTED = Path(__file__).with_name("known_models.json").read_text(encoding="utf-8")
+_KNOWN = {name: _Known(**values) for name, values in json.loads(_LISTED).items()}
 
-_KNOWN = {
-    "gpt2-stories": _Known("gpt2", "Continues a story for children. Ships with the project."),
-    "opt-stories": _Known("opt", "Continues a story for children. Ships with the project."),
-    "t5-stories": _Known(
-        "t5", "Summarizes a short story or answers questions. Ships with the project."
-    ),
-    "whisper-commands": _Known("whisper", "Transcribes spoken commands. Ships with the project."),
-    "openai-community/gpt2": _Known(
-        "gpt2", "GPT-2, 124M parameters: continues English text.", 551, "mit", 1024
-    ),
-    "distilbert/distilgpt2": _Known(
-        "gpt2", "Distilled GPT-2, 82M: continues English text.", 356, "apache-2.0", 1024
-    ),
-    "facebook/opt-125m": _Known(
-        "opt", "OPT, 125M parameters: continues English text.", 502, "other", 2048
-    ),
-    "google-t5/t5-small": _Known(
-        "t5", "T5, 60M: translates or summarizes, as a prefix says.", 244, "apache-2.0"
-    ),
-    "google/flan-t5-small": _Known(
-        "t5", "Flan-T5, 77M: follows short instructions.", 311, "apache-2.0"
-    ),
-    "openai/whisper-tiny": _Known(
-        "whisper", "Whisper, 39M: transcribes speech, 99 languages.", 155, "apache-2.0", 448
-    ),
-    PACKAGED_SPEECH_MODEL: _Known(
-        "whisper", "Whisper, 39M: transcribes English speech.", 155, "apache-2.0", 448
-    ),
-    PACKAGED_MODEL: _Known(
-        "llama",
-        "SmolLM2, 135M: answers short questions, often wrongly.",
-        272,
-        "apache-2.0",
-        8192,
-        is_instruct=True,
-        sampling=_SMOLLM2_SAMPLING,
-    ),
-    "HuggingFaceTB/SmolLM2-360M-Instruct": _Known(
-        "llama",
-        "SmolLM2, 360M: answers short questions in English.",
-        727,
-        "apache-2.0",
-        8192,
-        is_instruct=True,
-        sampling=_SMOLLM2_SAMPLING,
-    ),
-    "Qwen/Qwen2.5-0.5B-Instruct": _Known(
-        "qwen2",
-        "Qwen2.5, 0.5B: answers questions, 29 languages.",
-        1000,
-        "apache-2.0",
-        32768,
-        is_instruct=True,
-    ),
-    "Qwen/Qwen3-0.6B": _Known(
-        "qwen3",
-        "Qwen3, 0.6B: thinks before it answers, 100 languages.",
-        1519,
-        "apache-2.0",
-        40960,
-        is_instruct=True,
-    ),
-    "google/gemma-3-270m-it": _Known(
-        "gemma3_text",
-        "Gemma 3, 270M: follows short instructions.",
-        570,
-        "gemma",
-        32768,
-        is_instruct=True,
-    ),
-    "meta-llama/Llama-3.2-1B-Instruct": _Known(
-        "llama",
-        "Llama 3.2, 1.2B: answers questions, 8 languages.",
-        2481,
-        "llama3.2",
-        131072,
-        is_instruct=True,
-    ),
-}
-_BUNDLED = ("gpt2-stories", "opt-stories", "t5-stories", "whisper-commands")
-
-HUB_MODELS = tuple(name for name in _KNOWN if name not in _BUNDLED)
+HUB_MODELS = tuple(name for name, each in _KNOWN.items() if each.megabytes)
 """The Hub models that a `Registry` may download by default."""
 
 

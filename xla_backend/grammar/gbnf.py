@@ -1,22 +1,18 @@
-"""llama.cpp's grammars as text (GBNF), as regular expressions.
+"""llama.cpp's grammars as text (GBNF), in the notation of `step_by_step`.
 
 Knows their notation (llama.cpp, grammars/README.md), which vLLM's `guided_grammar` shares. Must not
-know tokens. A rule that refers to itself at its end is a repetition; any other recursion is not
-regular: a regular expression is refused by the rule's name, and the rules are followed as rules.
+know tokens.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from xla_backend.grammar import json_text
 from xla_backend.interface.errors import InvalidRequest
 
 ROOT = "root"
-MAX_CHARACTERS = 200_000
-"""Of the expressions that are put in place of references: each rule can double them."""
 _PART = re.compile(
     r"(?P<skipped>\s+|#[^\n]*)|(?P<rule>[\w-]+)\s*::=|(?P<name>[\w-]+)"
     r'|"(?P<text>(?:\\.|[^"\\])*)"|\[(?P<not>\^?)(?P<set>(?:\\.|[^]\\])*)\]'
@@ -49,23 +45,15 @@ _Node = str | _Reference | _Sequence | _Either | _Repeated
 """A part of a rule; text is a regular expression already."""
 
 
-def regex(text: str) -> str:
-    """Matches what the rule `root` allows."""
-    try:
-        return _Writer(_Reader(text).rules()).rule(ROOT)
-    except RecursionError:
-        raise InvalidRequest("the grammar is nested too deeply.") from None
+def rules(text: str) -> str:
+    """The rules, of which `start` allows what `root` does; they may be recursive.
 
-
-def step_by_step(text: str) -> str:
-    """The same rules in the notation of `step_by_step`; they may be recursive.
-
-    Its longest match of a part always counts, so each character is a part of its own.
+    The longest match of a part always counts, so each character is a part of its own.
     """
     try:
-        rules = _Reader(text).rules()
-        names = {name: f"r{number}" for number, name in enumerate(rules)}
-        written = [f"{names[name]}: {_in_parts(node, names)}" for name, node in rules.items()]
+        found = _Reader(text).rules()
+        names = {name: f"r{number}" for number, name in enumerate(found)}
+        written = [f"{names[name]}: {_in_parts(node, names)}" for name, node in found.items()]
         return "\n".join([f"start: {names[ROOT]}", *written])
     except KeyError as error:
         raise InvalidRequest(f"the grammar has no rule {error}.") from error
@@ -169,66 +157,3 @@ def _code(character: str) -> int:
     if len(character) > 2:
         return int(character[2:], 16)
     return ord(_ESCAPED.get(character[1], character[1]))
-
-
-@dataclass
-class _Writer:
-    rules: dict[str, _Node]
-
-    def __post_init__(self) -> None:
-        self._written: dict[str, str] = {}
-        self._open: list[str] = []
-        self._characters = 0
-
-    def rule(self, name: str) -> str:
-        if name in self._written:
-            return self._written[name]
-        if name not in self.rules:
-            raise InvalidRequest(f"the grammar has no rule {name!r}.")
-        if name in self._open:
-            raise InvalidRequest(
-                f"the rule {name!r} refers to itself, which is supported at its end only."
-            )
-        self._open.append(name)
-        again, ends = self._ways(self.rules[name], name)
-        written = f"(?:{'|'.join(ends)})"
-        if again:
-            written = f"(?:{'|'.join(again)})*{written}"
-        if not ends:
-            raise InvalidRequest(f"the rule {name!r} never ends.")
-        self._open.pop()
-        self._written[name] = written
-        return written
-
-    def _ways(self, node: _Node, name: str) -> tuple[list[str], list[str]]:
-        """What comes before the rule itself, at its end; and what ends without it."""
-        match node:
-            case _Reference(other) if other == name:
-                return [""], []
-            case _Either(ways):
-                found = [self._ways(way, name) for way in ways]
-                return [each for one, _ in found for each in one], [e for _, o in found for e in o]
-            case _Repeated(part, "?"):
-                again, ends = self._ways(part, name)
-                return again, [*ends, ""]
-            case _Sequence([*parts, last]):
-                before = "".join(map(self._of, parts))
-                again, ends = self._ways(last, name)
-                return [before + way for way in again], [before + way for way in ends]
-        return [], [self._of(node)]
-
-    def _of(self, node: _Node) -> str:
-        match node:
-            case _Reference(name):
-                written = self.rule(name)
-                self._characters += len(written)
-                if self._characters > MAX_CHARACTERS:
-                    raise InvalidRequest(f"the grammar is too large at the rule {name!r}.")
-                return written
-            case _Sequence(parts):
-                return "".join(map(self._of, parts))
-            case _Either(ways):
-                return f"(?:{'|'.join(map(self._of, ways))})"
-            case _Repeated(part, times):
-                return f"(?:{self._of(part)}){times}"
-        return node

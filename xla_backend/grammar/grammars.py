@@ -35,7 +35,7 @@ THREADS = 6
 
 
 def regex(grammar: Grammar) -> str:
-    """Matches the texts that a grammar allows."""
+    """Matches the texts that a grammar allows; not of rules ("gbnf")."""
     if grammar.preamble:
         return (
             f"{_PREAMBLES[grammar.preamble]}(?:{regex(dataclasses.replace(grammar, preamble=''))})"
@@ -50,8 +50,6 @@ def regex(grammar: Grammar) -> str:
         return json_text.any_object(documents.ANY_LEVELS, 0)
     if grammar.kind == "regex":
         return Pattern(grammar.text).whole()
-    if grammar.kind == "gbnf":
-        return gbnf.regex(grammar.text)
     return "|".join(map(json_text.literal, json.loads(grammar.text)))
 
 
@@ -71,7 +69,7 @@ def preamble(grammar: Grammar, before: Preamble) -> Grammar:
 
 def check(grammar: Grammar) -> None:
     """Checks a grammar as far as that is possible without a model."""
-    if grammar.kind == "json_schema":
+    if grammar.kind in ("json_schema", "gbnf"):
         step_by_step.check(_rules(grammar, None))
         return
     try:
@@ -95,6 +93,8 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
             JSON object where tables cannot hold its schema, or all together would be too large.
         answer: the form of an answer that calls none; None for any text.
     """
+    if answer is not None and answer.kind == "gbnf":
+        raise InvalidRequest("rules (GBNF) and tools cannot be combined: leave one of them out.")
     schemas: dict[str, Any] = {}
     strict = []
     for tool in tools.allowed:
@@ -147,7 +147,7 @@ def _rules(grammar: Grammar, rules_text: str | None) -> str:
     if rules_text is not None:
         return f"start: {step_by_step.matching(rules_text)}"
     if grammar.kind == "gbnf":
-        return gbnf.step_by_step(grammar.text)
+        return gbnf.rules(grammar.text)
     if grammar.kind != "tool_calls":
         raise InvalidRequest("the grammar cannot be followed.")
     sent = json.loads(grammar.text)
@@ -190,6 +190,8 @@ def _in_tables(grammar: Grammar, vocabulary: TokenBytes) -> Automaton | StepBySt
     """An automaton where one can hold the grammar, otherwise what follows it step by step."""
     if grammar.kind == "tokens":
         return automaton.of_tokens(**json.loads(grammar.text), vocabulary=vocabulary)
+    if grammar.kind == "gbnf":
+        return StepByStep.of(_rules(grammar, None), vocabulary)
     rules_text, refused = None, None
     try:
         rules_text = regex(grammar)

@@ -272,24 +272,18 @@ def number(low: Bound | None, high: Bound | None) -> str:
 
 def _decimal(low: Bound, high: Bound | None) -> str:
     """A number from `low`, which is not below 0; empty where there is none."""
-    least, digits = _parts(low[0])
-    if high is None:
-        more = _digits(least + 1, None) + r"(?:\.[0-9]+)?"
-        return f"(?:{least}{_fraction(_at_least(digits, low[1]), not digits and low[1])}|{more})"
-    most, high_digits = _parts(high[0])
+    least, low_digits = _parts(low[0])
+    most, high_digits = _parts(high[0]) if high else (None, "")
     ways = []
-    if least == most:
-        between = _between(digits, high_digits, low[1], high[1])
-        if between or (not digits and low[1]):
-            is_enough = not digits and low[1] and (high[1] or high_digits != "")
-            if between or is_enough:
-                ways.append(f"{least}{_fraction(between, is_enough)}")
-    elif least < most:
-        ways.append(f"{least}{_fraction(_at_least(digits, low[1]), not digits and low[1])}")
-        if least + 1 < most:
-            ways.append(_digits(least + 1, most - 1) + r"(?:\.[0-9]+)?")
-        if high_digits or high[1]:
-            ways.append(f"{most}{_fraction(_at_most(high_digits, high[1]), True)}")
+    for whole in dict.fromkeys(each for each in (least, most) if each is not None):
+        from_low = (low_digits, low[1]) if whole == least else None
+        to_high = (high_digits, high[1]) if high and whole == most else None
+        is_enough, more = _digits_between(from_low, to_high)
+        if most is None or least <= most:
+            ways += [f"{whole}(?:\\.{more}){'?' * is_enough}"] if more else [str(whole)] * is_enough
+    if most is None or least + 1 < most:
+        further = _digits(least + 1, None if most is None else most - 1)
+        ways.append(further + r"(?:\.[0-9]+)?")
     return f"(?:{'|'.join(ways)})" if ways else ""
 
 
@@ -299,59 +293,31 @@ def _parts(number: Decimal) -> tuple[int, str]:
     return int(whole), digits.rstrip("0")
 
 
-def _fraction(digits: str, is_enough: bool) -> str:
-    """A decimal point and digits; optional where the whole part alone is in bounds."""
-    if not digits:
-        return ""
-    return rf"(?:\.{digits})" + ("?" if is_enough else "")
+def _digits_between(
+    low: tuple[str, bool] | None, high: tuple[str, bool] | None
+) -> tuple[bool, str]:
+    """Whether no digits behind the point are enough; and other ones, empty where there are none.
 
-
-def _at_least(digits: str, or_equal: bool) -> str:
-    """Digits behind the point, at least one, that are more than these."""
-    if not digits:
-        return "[0-9]+" if or_equal else "[0-9]*[1-9][0-9]*"
-    first, rest = int(digits[0]), digits[1:]
-    further = _at_least(rest, or_equal)
-    ways = [f"{first}(?:{further})" + ("?" if not rest and or_equal else "")]
-    if first < 9:
-        ways.append(f"[{first + 1}-9][0-9]*")
-    return f"(?:{'|'.join(ways)})"
-
-
-def _at_most(digits: str, or_equal: bool) -> str:
-    """Digits behind the point, at least one, that are less than these; empty where none are."""
-    if not digits:
-        return "0+" if or_equal else ""
-    first, rest = int(digits[0]), digits[1:]
-    further, ways = _at_most(rest, or_equal), []
-    if first:
-        ways.append(f"[0-{first - 1}][0-9]*")
-    if rest or or_equal:
-        ways.append(f"{first}" + (f"(?:{further})?" if further else ""))
-    return f"(?:{'|'.join(ways)})"
-
-
-def _between(low: str, high: str, or_low: bool, or_high: bool) -> str:
-    """Digits behind the point, at least one, between these; empty where none are."""
-    if not low and or_low:
-        return _at_most(high, or_high)
-    a, b = low[:1] or "0", high[:1] or "0"
-    if not high or a > b:
-        return ""
+    Args:
+        low, high: digits without zeros at their end, and whether these may be; None for no bound.
+    """
+    if low == ("", True):
+        low = None
+    if high and not high[0]:
+        return (True, "0+") if high[1] and low is None else (False, "")
+    if low is None and high is None:
+        return True, "[0-9]+"
+    if low and not low[0] and high is None:
+        return False, "[0-9]*[1-9][0-9]*"
+    first = int(low[0][:1] or 0) if low else 0
+    last = int(high[0][0]) if high else 9
     ways = []
-    if a == b:
-        further = _between(low[1:], high[1:], or_low, or_high)
-        if further:
-            is_enough = low in ("", a) and or_low
-            ways.append(f"{a}(?:{further})" + ("?" if is_enough else ""))
-        elif low == high and or_low and or_high:
-            ways.append(f"{a}0*")
-    else:
-        further = _at_least(low[1:], or_low)
-        ways.append(f"{a}(?:{further})" + ("?" if len(low) == 1 and or_low else ""))
-        if int(b) - int(a) > 1:
-            ways.append(f"[{int(a) + 1}-{int(b) - 1}][0-9]*")
-        if len(high) > 1 or or_high:
-            most = _at_most(high[1:], or_high)
-            ways.append(b + (f"(?:{most})?" if most else ""))
-    return f"(?:{'|'.join(ways)})" if ways else ""
+    for digit in dict.fromkeys((first, last)) if first <= last else ():
+        is_enough, more = _digits_between(
+            (low[0][1:], low[1]) if low and digit == first else None,
+            (high[0][1:], high[1]) if high and digit == last else None,
+        )
+        ways += [f"{digit}(?:{more}){'?' * is_enough}"] if more else [str(digit)] * is_enough
+    if first + 1 < last:
+        ways.append(f"[{first + 1}-{last - 1}][0-9]*")
+    return low is None, f"(?:{'|'.join(ways)})" if ways else ""

@@ -51,24 +51,28 @@ def _property(name: str) -> Ranges:
     ]
 
 
-_PROPERTY = re.compile(r"\\(?:(p|P)(?:\{(\^?)([^{}]*)\}|([A-Z]))|.)|\[\^?\]?|\]", re.DOTALL)
+_PROPERTY = re.compile(
+    r"\\(?:(p|P)(?:\{(\^?)([^{}]*)\}|([A-Z]))|.)|\[:(\^?)(\w+):\]|\[\^?\]?|\]", re.DOTALL
+)
 
 
 def _without_properties(text: str) -> str:
-    """A pattern with \\p{...} written as sets of characters, which Python's parser knows."""
+    """A pattern with \\p{...} and [:...:] written as sets, which Python's parser knows."""
     is_in_set = False
 
     def written(found: re.Match[str]) -> str:
         nonlocal is_in_set
-        if found[1] is None:
+        if found[6] and not is_in_set:
+            return found[0]  # a set of these letters
+        if not (found[1] or found[6]):
             if found[0][0] != "\\":
                 is_in_set = is_in_set if found[0][0] == "[" and is_in_set else found[0] != "]"
             return found[0]
         try:
-            ranges = _property(found[3] or found[4])
+            ranges = _property(found[3] or found[4] or found[6])
         except regex.error as error:
             raise re.error(f"{found[0]} is no property that Unicode has") from error
-        if (found[1] == "P") != bool(found[2]):
+        if (found[1] == "P") != bool(found[2] or found[5]):
             ranges = complement(ranges)
         inner = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
         return inner if is_in_set else f"[{inner}]"
@@ -302,10 +306,11 @@ class Pattern:
         """With the other cases of letters, where the pattern ignores cases."""
         if not self._flags & re.IGNORECASE:
             return ranges
+        most = 0x7F if self._flags & re.ASCII else 0x10FFFF
         more = [
             (other, other)
             for letter, other in _cases()
-            if any(first <= letter <= last for first, last in ranges)
+            if other <= most and any(first <= letter <= last for first, last in ranges)
         ]
         return joined([*ranges, *more])
 

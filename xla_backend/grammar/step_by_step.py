@@ -130,5 +130,7 @@ class StepByStep:
             is_empty = np.array([not text for text in self._vocabulary.texts[size:]], bool)
             self.class_of_token[changed] = allowed[size:] | is_empty
         if self._matcher.is_error() or not self.class_of_token.any():
-            problem = self._matcher.get_error() or "no text has the form asked for"
+            problem = self._matcher.get_error()
+            if not problem or "NoExtension" in problem:
+                problem = "no text has the form asked for"
             raise InvalidRequest(f"the grammar cannot be followed further: {problem:.100}.")

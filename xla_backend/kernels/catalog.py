@@ -52,12 +52,11 @@ def build(name: str) -> ir.Module:
     }
     if name in others:
         return others[name](name)
-    if name not in NAMES:
-        raise KeyError(name)
-    kind, _, number_format = name.partition("_")
-    if kind == "columns":
+    if (number_format := name.removeprefix(matmul.READING)) in _FORMATS:
         return matmul.build_columns(number_format, name)
-    in_eight_bits = number_format.startswith("int8_")
-    number_format = number_format.removeprefix("int8_")
-    is_split = number_format.startswith("split_")
-    return matmul.build(number_format.removeprefix("split_"), in_eight_bits, is_split, name)
+    form = name.removeprefix(matmul.MATMUL)
+    in_eight_bits, is_split = form.startswith("int8_"), "split_" in form
+    number_format = form.removeprefix("int8_").removeprefix("split_")
+    if number_format not in _FORMATS:
+        raise KeyError(name)
+    return matmul.build(number_format, in_eight_bits, is_split, name)

@@ -11,7 +11,6 @@ from typing import Protocol
 import numpy as np
 from llvmlite import ir
 
-from xla_backend.kernels import registration
 from xla_backend.kernels.handler import Handler
 from xla_backend.kernels.machine_code import FLOAT, HALF, LONG, POINTER, WORD, ForLoop, Value, long
 
@@ -47,12 +46,6 @@ def fields(tables: Tables | None) -> list[int]:
         return [0] * FIELDS
     arrays = (tables.class_of_token, tables.next_state, tables.drafts)
     return [*(array.ctypes.data for array in arrays), tables.next_state.shape[1]]
-
-
-def prepare() -> None:
-    registration.prepare(MASK, build_mask)
-    registration.prepare(ADVANCE, build_advance)
-    registration.prepare(DRAFTS, build_drafts)
 
 
 class _Rows:

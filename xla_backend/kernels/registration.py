@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from llvmlite import ir
-
-from xla_backend.kernels import ffi, machine_code
+from xla_backend.kernels import catalog, ffi, machine_code
 
 
 def is_possible() -> bool:
@@ -16,14 +13,15 @@ def is_possible() -> bool:
     return ffi.are_possible() and machine_code.suits()
 
 
-def prepare(name: str, module: Callable[[str], ir.Module]) -> None:
-    """Starts compiling and registering a kernel, once per process.
+def prepare(*names: str) -> None:
+    """Starts compiling and registering kernels of the catalog, once per process.
 
     In another thread, while the caller reads weights.
     """
     with _preparing:
-        if name not in _started:
-            _started[name] = _executor.submit(_register, name, module)
+        for name in names:
+            if name not in _started:
+                _started[name] = _executor.submit(_register, name)
 
 
 def wait_until_ready() -> None:
@@ -43,5 +41,5 @@ _executor = ThreadPoolExecutor(1, "kernels")
 _started: dict[str, Future[None]] = {}
 
 
-def _register(name: str, module: Callable[[str], ir.Module]) -> None:
-    ffi.register(name, machine_code.address(module(name), name))
+def _register(name: str) -> None:
+    ffi.register(name, machine_code.address(catalog.build(name), name))

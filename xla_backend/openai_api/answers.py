@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -26,6 +26,8 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
+Ids = Annotated[list[int] | None, Field(exclude_if=_is_none)]
+"""vLLM's, where they were requested."""
 MIN_LOGPROB = -9999.0
 """OpenAI's number for an impossible token; JSON has no infinity."""
 Finish = Literal["stop", "length", "tool_calls"]
@@ -138,6 +140,7 @@ class ChatChoice(BaseModel):
     message: AnswerMessage
     logprobs: ChatLogprobs | None
     finish_reason: Finish
+    token_ids: Ids = None
 
 
 class CompletionLogprobs(BaseModel):
@@ -168,7 +171,9 @@ class CompletionChoice(BaseModel):
     index: int
     logprobs: CompletionLogprobs | None = None
     finish_reason: Finish | None
-    prompt_logprobs: PromptLogprobs | None = Field(default=None, exclude_if=operator.not_)
+    prompt_logprobs: PromptLogprobs | None = None
+    prompt_token_ids: Ids = None
+    token_ids: Ids = None
 
 
 class DeltaCall(BaseModel):
@@ -196,6 +201,7 @@ class ChunkChoice(BaseModel):
     delta: Delta
     logprobs: ChatLogprobs | None = None
     finish_reason: Finish | None
+    token_ids: Ids = None
 
 
 class Answer(BaseModel):
@@ -226,7 +232,8 @@ class ChatCompletion(Answer):
     choices: list[ChatChoice]
     usage: Usage
     timings: Timings
-    prompt_logprobs: PromptLogprobs | None = Field(default=None, exclude_if=operator.not_)
+    prompt_logprobs: PromptLogprobs | None = None
+    prompt_token_ids: Ids = None
 
 
 class ChatChunk(Event):
@@ -234,6 +241,7 @@ class ChatChunk(Event):
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
+    prompt_token_ids: Ids = None
 
 
 class Completion(Event):
@@ -246,7 +254,8 @@ class Completion(Event):
 class ModelEntry(BaseModel):
     """A model that requests can name; fields from `weights` on as in `ModelInfo`.
 
-    `sampling` has the default options of a request.
+    `sampling` has the default options of a request; `max_model_len` is vLLM's name of
+    `context_length`.
     """
 
     id: str
@@ -255,6 +264,7 @@ class ModelEntry(BaseModel):
     owned_by: str
     family: str
     context_length: int | None
+    max_model_len: int | None
     is_instruct: bool
     weights: str
     rounded_bits: int | None

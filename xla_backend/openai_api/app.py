@@ -7,10 +7,9 @@ how an answer is sent.
 from __future__ import annotations
 
 import asyncio
-import difflib
+import dataclasses
 import logging
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any
@@ -26,6 +25,7 @@ from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.errors import BackendError
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import ModelInfo
+from xla_backend.openai_api.addresses import NOT_OFFERED, nothing_at
 from xla_backend.openai_api.answers import (
     ChatCompletion,
     Completion,
@@ -73,29 +73,6 @@ _TEXT: dict[int | str, dict[str, Any]] = {
     }
 }
 
-_NOT_OFFERED = {
-    "embeddings": "Embeddings are not offered: the models here write text.",
-    "rerank": "Reranking is not offered: the models here write text.",
-    "speech": "Speech output is not offered: models write text, or transcribe speech.",
-    "translations": "Recordings are not translated: /v1/audio/transcriptions transcribes them.",
-    "moderations": "Moderation is not offered: the models here write text.",
-    "conversations": "Conversations are not stored: name the last answer as previous_response_id.",
-    "input_items": "Input items are not stored: keep them, or name previous_response_id.",
-    "generations": "Images are not offered: the models here write text.",
-    "compact": "Conversations are not compacted: send fewer messages, or ask for a summary.",
-    "cancel": "Answers are not made in the background: close the connection to stop one.",
-    "embed": "Embeddings are not offered: the models here write text, or transcribe speech.",
-}
-"""Endpoints of other programs that are not offered, by the end of the address."""
-_OLLAMA = {
-    f"{PATH}/api/chat": f"{PATH}/chat/completions",
-    f"{PATH}/api/generate": f"{PATH}/completions",
-    f"{PATH}/api/tags": f"{PATH}/models",
-    f"{PATH}/api/ps": f"{PATH}/models",
-    f"{PATH}/api/show": f"{PATH}/models",
-    f"{PATH}/api/version": f"{PATH}/props",
-}
-"""Ollama's addresses, and what is nearest to them."""
 logger = logging.getLogger(__name__)
 
 
@@ -267,13 +244,8 @@ def create_api(host: Host) -> FastAPI:
     @api.exception_handler(HTTPException)
     async def wrong_address(request: Request, error: HTTPException) -> Response:
         path, status = request.url.path, error.status_code
-        last = path.rpartition("/")[2]
-        if status in (404, 405) and last in _NOT_OFFERED:
-            status, sentence = 404, _NOT_OFFERED[last]
-        elif status == 404:
-            near = _nearest(path, [PATH + getattr(route, "path", "") for route in api.routes])
-            sentence = f"There is nothing at this address. {near or f'{PATH}/models'} "
-            sentence += "may be meant." if near else "lists the models."
+        if status == 404 or (status == 405 and path.rpartition("/")[2] in NOT_OFFERED):
+            status, sentence = 404, nothing_at(path, api)
         elif status == 405:
             allowed = (error.headers or {}).get("Allow", "another method")
             sentence = f"This address takes {allowed}, not {request.method}."
@@ -305,33 +277,13 @@ def create_api(host: Host) -> FastAPI:
 
 
 def _model(info: ModelInfo, name: str, created: int) -> ModelEntry:
-    return ModelEntry(
-        id=name,
-        created=created,
-        owned_by=info.source,
-        family=info.family,
-        context_length=info.context_length,
-        is_instruct=info.is_instruct,
-        weights=info.weights,
-        rounded_bits=info.rounded_bits,
-        activations=info.activations,
-        kernels=info.kernels,
-        device=info.device,
-        sampling=info.sampling,
-    )
+    own = {"id": name, "owned_by": info.source, "max_model_len": info.context_length}
+    return ModelEntry.model_validate(dataclasses.asdict(info) | own | {"created": created})
 
 
 def _unprocessable(request: Request, status: int) -> int:
     """The status of a wrong request, which is another one for clients of `/systemone`."""
     return 422 if status == 400 and request.url.path.endswith("/systemone") else status
-
-
-def _nearest(path: str, known: Sequence[str]) -> str:
-    """The address that is probably meant; empty if none is like it."""
-    near = [each for each in known if each.endswith(f"/{path.rpartition('/')[2]}")]
-    near = near or [each for each in known if each.startswith(f"{path}/")]
-    near = near or difflib.get_close_matches(path, known, 1, 0.75)
-    return _OLLAMA.get(path) or next(iter(near), "")
 
 
 def _streamed(what: str) -> dict[int | str, dict[str, Any]]:

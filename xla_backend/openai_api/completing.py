@@ -118,9 +118,6 @@ class Completer:
         requested = body.runs(host.new_tokens, info.sampling if info else {})
         for prompt, options in requested:
             host.check(model, prompt, options)
-        logprobs = getattr(body, "logprobs", None)
-        has_logprobs = logprobs is not None and logprobs is not False
-        counts = body.stream_options is not None and body.stream_options.continuous_usage_stats
         prepared = [
             await self._prepared(
                 TextRequest(
@@ -133,7 +130,7 @@ class Completer:
                     tools=tools,
                     template=template,
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
-                    with_tokens=bool(body.stream) and (has_logprobs or counts),
+                    with_tokens=bool(body.stream) and body.with_tokens,
                     with_progress=bool(body.stream and body.return_progress),
                     with_prompt_logprobs=body.with_prompt_logprobs,
                 )
@@ -141,11 +138,11 @@ class Completer:
             for prompt, options in requested
         ]
         opens = [partial(host.backend.submit, each) for each in prepared]
-        prompt_tokens = sum(len(each.token_ids) for each in prepared if isinstance(each, Prepared))
+        prompt_ids = [each.token_ids if isinstance(each, Prepared) else () for each in prepared]
 
         async def write() -> Writer:
             fingerprint, tokenizer = await self._known(model)
-            return writer(body, facts=Facts(fingerprint, tokenizer, requested, prompt_tokens))
+            return writer(body, facts=Facts(fingerprint, tokenizer, requested, prompt_ids))
 
         reads_only = body.requested_tokens() == 0
         if not body.stream:

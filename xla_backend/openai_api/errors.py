@@ -36,6 +36,8 @@ _SENTENCES = {
     "messages": "messages must be a list of objects with role and content.",
     "prompt": "prompt must be a text, a list of texts, token ids or a list of lists of token ids.",
     "stop": "stop must be a string or a list of strings.",
+    "input": "input must be a text, or a list of messages and other items.",
+    "system": "system must be a text, or a list of texts.",
 }
 """Errors for fields with several types, for which pydantic reports one error per type."""
 

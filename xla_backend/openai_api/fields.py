@@ -22,6 +22,10 @@ MEANINGS = {
     "penalty_last_n": "repeat_last_n",
     "min_new_tokens": "min_tokens",
     "structured_output": "structured_outputs",
+    "regex": "guided_regex",
+    "ebnf": "guided_grammar",
+    "no_stop_trim": "include_stop_str_in_output",
+    "enable_thinking": "think",
 }
 """Names of other programs, and those of the same fields here."""
 
@@ -38,6 +42,7 @@ REFUSED: dict[str, tuple[object, ...]] = {
     "web_search_options": (None,),
     "suffix": _NONE,
     "best_of": (None, 1),
+    "system": _NONE,
     # vLLM's
     "use_beam_search": _NONE,
     **dict.fromkeys(("chat_template", "documents"), _NONE),
@@ -68,7 +73,7 @@ WITHOUT_EFFECT = frozenset(
     "cache_prompt id_slot slot_id n_keep num_keep n_discard num_ctx num_batch num_gpu main_gpu "
     "num_thread numa use_mmap use_mlock keep_alive priority request_id "
     # what is done in any case
-    "include_reasoning spaces_between_special_tokens do_sample".split()
+    "spaces_between_special_tokens do_sample".split()
 )
 """Fields that no answer depends on."""
 MOST_LISTED = 20
@@ -97,11 +102,15 @@ class Fields(BaseModel):
                 for name, value in values.items()
                 if name not in cls.model_fields
                 and name not in WITHOUT_EFFECT
-                and value not in _NONE
+                and value not in (None, "", [], {})
             ]
         for name in cls.model_fields:
-            if isinstance(inner := getattr(fields, name), Fields):
-                fields._ignored += [f"{name}.{each}" for each in inner._ignored]
+            inner = getattr(fields, name)
+            parts = enumerate(inner) if isinstance(inner, list) else [("", inner)]
+            for place, part in parts:
+                if isinstance(part, Fields):
+                    at = f"{name}.{place}".rstrip(".")
+                    fields._ignored += [f"{at}.{each}" for each in part._ignored]
         return fields
 
     @classmethod
@@ -115,19 +124,19 @@ class Fields(BaseModel):
         return {"ignored_fields": self._ignored[:MOST_LISTED]} if self._ignored else {}
 
 
-def translated(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def translated(sent: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a request that generates text, by the names that they have here.
 
     Args:
-        values: as they were sent.
+        sent: their names and values.
         known: the names of the request's own fields.
 
     Raises:
         NotSupported: a field asks for something that would change the answer.
     """
-    options = values.get("options")  # Ollama's
-    values = {**(options if isinstance(options, dict) else {}), **values}
-    values.pop("options", None)
+    values = dict(sent)
+    if isinstance(values.get("options"), dict):  # Ollama's
+        values = values.pop("options") | values
     for name in values.keys() & MEANINGS.keys() - known.keys():
         value = values.pop(name)
         if values.get(MEANINGS[name]) is None:
@@ -139,7 +148,7 @@ def translated(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str,
         values["response_format"] = (
             {"type": "json_object"} if is_json else {"type": "json_schema", "schema": form}
         )
-    if (think := values.pop("think", None)) is not None and "chat_template_kwargs" in known:
+    if "chat_template_kwargs" in known and (think := values.pop("think", None)) is not None:
         key, value = "reasoning_effort", think
         if isinstance(think, bool):
             key, value = "chat_template_kwargs", {"enable_thinking": think}

@@ -20,6 +20,7 @@ _ROLES: Mapping[str, Role] = {
     **{"developer": "system", "function": "tool", "ipython": "tool"},
     **{"model": "assistant", "ai": "assistant", "human": "user"},
 }
+_THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
 _TITLES = ("title", "source")
 _NAMES = ("tool_name", "filename", "name", "file_id")
 
@@ -47,12 +48,17 @@ def text_of(content: Any, is_newest: bool = False) -> str:
 
 
 def _part(part: Any, is_newest: bool) -> str:
-    if not isinstance(part, Mapping):
-        return part if isinstance(part, str) else json.dumps(part)
-    for name in ("text", "refusal"):
-        if isinstance(text := part.get(name), str):
-            return text
+    if part is None or isinstance(part, str):
+        return part or ""
+    if not (isinstance(part, Mapping) and {"type", "text", "refusal", "content"} & part.keys()):
+        return json.dumps(part, ensure_ascii=False)
     kind, source, inner = part.get("type"), part.get("source"), part.get("content")
+    if kind in _THOUGHTS:
+        return ""
+    for name in ("text", "refusal"):
+        if name in part:
+            text = part[name]
+            return text_of(text.get("value") if isinstance(text, Mapping) else text)
     if isinstance(source, Mapping):  # of an Anthropic document
         inner = source.get({"text": "data", "content": "content"}.get(str(source.get("type")), ""))
     if isinstance(inner, str | list):
@@ -91,5 +97,5 @@ def _object(arguments: Any) -> str:
         except (ValueError, RecursionError):
             read = arguments
     if not isinstance(read, dict):
-        read = {} if read is None else {"arguments": arguments}
+        read = {"arguments": arguments} if read else {}  # PHP writes {} as []
     return json.dumps(read, ensure_ascii=False)

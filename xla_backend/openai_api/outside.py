@@ -23,8 +23,7 @@ PATH = "/v1"
 _WITHOUT_V1 = re.compile(
     r"/((models|responses)(/.*)?|(chat/)?completions(/input_tokens)?|messages(/count_tokens)?|"
     r"embeddings?|rerank|decide|decisions|systemone|completion|infill|apply-template|"
-    r"api/(chat|generate|tags|ps|show|version|embed|embeddings)|"
-    r"tokenize|detokenize|props|slots|health|docs|openapi\.json)"
+    r"tokenize|detokenize|tokenizer_info|version|props|slots|health|docs|openapi\.json)"
 )
 """Addresses that also work without `PATH`, as in llama.cpp."""
 _PIECE = 2**16
@@ -98,6 +97,8 @@ def is_for_api(path: str) -> bool:
 def address(path: str) -> str:
     """The canonical path: with `PATH`, and without a trailing slash."""
     path = path.rstrip("/") or "/"
+    if path == PATH:
+        return f"{PATH}/"
     return PATH + path if _WITHOUT_V1.fullmatch(path) else path
 
 

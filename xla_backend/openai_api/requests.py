@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
@@ -43,12 +43,6 @@ Tokens = Annotated[int, Field(ge=-1)]
 """Bound on the tokens of a text; -1 for the room in the context, as in llama.cpp."""
 
 
-PromptLogprobs = Annotated[
-    Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None,
-    Field(description="of vLLM: how many of the most likely tokens at each place of the prompt"),
-]
-
-
 class ChatMessage(Fields):
     """A message, see `history`.
 
@@ -57,7 +51,10 @@ class ChatMessage(Fields):
     """
 
     role: str = Field(description="system, user, assistant or tool; others are the user's")
-    content: str | list[Any] | dict[str, Any] | None = None
+    content: Any = None
+    refusal: Any = None
+    images: list[Any] | None = None
+    name: Any = None  # which has no effect
     tool_calls: Any = None
     function_call: Any = None
     tool_call_id: Any = None
@@ -77,9 +74,11 @@ class ChatMessage(Fields):
         """
         role, before = role_of(self.role)
         thoughts = next((t for t in (self.reasoning_content, self.reasoning) if t), "")
+        content = text_of(self.content or self.refusal, is_newest)
+        content += text_of([{"type": "image"}] * len(self.images or ()), is_newest)
         return Message(
             role,
-            before + text_of(self.content, is_newest),
+            before + content,
             tuple(calls_of(self.tool_calls or self.function_call or ())),
             str(self.tool_call_id or ""),
             thoughts if isinstance(thoughts, str) else "",
@@ -173,7 +172,9 @@ class GenerationRequest(OptionFields):
     structured_outputs: dict[str, Any] | None = Field(
         None, description="of vLLM: one of json, regex, choice and json_object"
     )
-    json_schema: dict[str, Any] | None = Field(None, description="of llama.cpp: a JSON schema")
+    json_schema: dict[str, Any] | str | None = Field(
+        None, description="of llama.cpp and SGLang: a JSON schema"
+    )
     bad_words: list[str] | None = Field(
         None, description="of vLLM: words that the text does not contain, as tokens"
     )
@@ -258,9 +259,9 @@ class GenerationRequest(OptionFields):
     def needs_tokenizer(self) -> bool:
         """Whether something in it has a meaning only in tokens, see `resolve`."""
         biases = {} if self.logit_bias is None else self.logit_bias
-        if self.bad_words or self.allowed_token_ids:
+        if self.bad_words or self.allowed_token_ids or isinstance(biases, list):
             return True
-        return isinstance(biases, list) or not all(map(str.isdecimal, biases))
+        return False in biases.values() or not all(map(str.isdecimal, biases))
 
     def resolve(self, tokenizer: Tokenizer) -> None:
         """Replaces texts by the tokens that they mean.
@@ -305,6 +306,12 @@ class GenerationRequest(OptionFields):
     def with_prompt_logprobs(self) -> bool:
         """Whether the answer has the log-probabilities of the prompt."""
         return False
+
+    @property
+    def with_tokens(self) -> bool:
+        """Whether the parts of a stream come with their tokens."""
+        counts = self.stream_options is not None and self.stream_options.continuous_usage_stats
+        return counts or getattr(self, "logprobs", None) not in (None, False)
 
     def runs(
         self, new_tokens: int, sampling: Mapping[str, float] = MappingProxyType({})
@@ -375,7 +382,29 @@ def bound(tokens: int | None) -> int | None:
     return None if tokens is None or tokens < 0 else tokens
 
 
-class ChatRequest(GenerationRequest):
+class OpenAiRequest(GenerationRequest):
+    """What only OpenAI's own two forms have: tokens in their answers."""
+
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
+        None, description="of vLLM: how many of the most likely tokens at each place of the prompt"
+    )
+    return_token_ids: bool | None = Field(
+        None, description="of vLLM: with the ids of the prompt's and the text's tokens"
+    )
+    return_tokens_as_token_ids: bool | None = Field(
+        None, description="of vLLM: tokens of logprobs are named by their ids, as token_id:42"
+    )
+
+    @property
+    def with_prompt_logprobs(self) -> bool:
+        return self.prompt_logprobs is not None
+
+    @property
+    def with_tokens(self) -> bool:
+        return bool(self.return_token_ids) or super().with_tokens
+
+
+class ChatRequest(OpenAiRequest):
     """Messages that an instruct model answers."""
 
     messages: list[ChatMessage]
@@ -384,7 +413,6 @@ class ChatRequest(GenerationRequest):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
         None, description="how many of the most likely tokens at each position"
     )
-    prompt_logprobs: PromptLogprobs = None
     continue_final_message: bool | None = Field(
         None,
         description="of vLLM: true only if the last message is the assistant's, which is always "
@@ -401,6 +429,7 @@ class ChatRequest(GenerationRequest):
     reasoning_effort: str | None = Field(
         None, description="a variable of the chat template of models that have one, as GPT-OSS"
     )
+    include_reasoning: bool | None = Field(None, description="of vLLM: false leaves thoughts out")
     add_generation_prompt: bool | None = Field(None, description="of vLLM: false only in that case")
     tools: list[dict[str, Any]] | None = Field(None, description="functions that may be called")
     tool_choice: str | dict[str, Any] | None = Field(
@@ -495,10 +524,6 @@ class ChatRequest(GenerationRequest):
         """A reader for one answer."""
         return AnswerReader(self._tool_format)
 
-    @property
-    def with_prompt_logprobs(self) -> bool:
-        return self.prompt_logprobs is not None
-
     def requested_tokens(self) -> int | None:
         newer = self.max_completion_tokens
         return bound(self.max_tokens if newer is None else newer)
@@ -509,12 +534,18 @@ class OtherChat(Fields):
 
     model_config = ConfigDict(extra="allow")
 
-    def as_chat(self, own: Mapping[str, Any], before: Iterable[ChatMessage] = ()) -> ChatRequest:
+    def as_chat(
+        self,
+        own: Mapping[str, Any],
+        before: Iterable[ChatMessage],
+        read: Mapping[str, Sequence[str]],
+    ) -> ChatRequest:
         """The equivalent chat.
 
         Args:
             own: the protocol's own fields by their names in chats; None for what was not sent.
             before: messages before those of `own`. Errors count messages as they were sent.
+            read: of fields that are objects or lists, what is read in them; the rest is listed.
 
         Raises:
             NotSupported: a field asks for what the protocol's answers have no place for.
@@ -522,16 +553,21 @@ class OtherChat(Fields):
         extra = dict(self.model_extra or {})
         if extra.get("n") not in (None, 1):
             raise NotSupported("n", "n is not supported here: a request has one answer.")
-        if extra.pop("prompt_logprobs", None):
-            name = "prompt_logprobs"
-            raise NotSupported(name, f"{name} is not supported here: ask /v1/chat/completions.")
+        for name in OpenAiRequest.__annotations__:
+            if extra.pop(name, None):
+                raise NotSupported(name, f"{name} is not supported here: ask /v1/chat/completions.")
         given = {name: value for name, value in own.items() if value is not None}
         chat = ChatRequest.model_validate(extra | given)
         chat.messages = [*before, *chat.messages]
+        for name, parts in read.items():
+            sent = getattr(self, name) or ()
+            if isinstance(sent, dict):
+                sent = [part for part, value in sent.items() if value is not None]
+            chat._ignored += [f"{name}.{each[:60]}" for each in sent if each not in parts]
         return chat
 
 
-class CompletionRequest(GenerationRequest):
+class CompletionRequest(OpenAiRequest):
     """One or several texts that a model continues."""
 
     prompt: str | list[int] | list[str | list[int]] = Field(
@@ -540,7 +576,6 @@ class CompletionRequest(GenerationRequest):
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | bool | None = Field(
         None, description="how many of the most likely tokens at each position"
     )
-    prompt_logprobs: PromptLogprobs = None
     echo: bool | None = Field(None, description="begin each text with its prompt")
     suffix: str | None = Field(None, description="what follows the text: it fills in the middle")
     best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
@@ -562,8 +597,7 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def with_prompt_logprobs(self) -> bool:
-        is_echoed = bool(self.echo) and self.logprobs is not None
-        return is_echoed or self.prompt_logprobs is not None
+        return super().with_prompt_logprobs or (bool(self.echo) and self.logprobs is not None)
 
     @property
     def needs_tokenizer(self) -> bool:

@@ -12,6 +12,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -49,7 +50,7 @@ from xla_backend.openai_api.answers import (
     usage,
     written,
 )
-from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, GenerationRequest
+from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, OpenAiRequest
 
 Values = BaseModel | dict[str, Any]
 """An answer, or an event of one. The `type` of a dict is the event's name."""
@@ -62,13 +63,18 @@ class Facts(NamedTuple):
         fingerprint: of the model; None if it is not loaded yet.
         tokenizer: of the model; None likewise.
         runs: the prompts and options of the runs.
-        prompt_tokens: of all prompts; 0 for a model that is not loaded yet.
+        prompt_ids: the tokens of each run's prompt; none for a model that is not loaded yet.
     """
 
     fingerprint: str | None
     tokenizer: Tokenizer | None
     runs: Sequence[tuple[Prompt, GenerationOptions]]
-    prompt_tokens: int = 0
+    prompt_ids: Sequence[Sequence[int]]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The tokens of all prompts."""
+        return sum(map(len, self.prompt_ids))
 
 
 class Writer(ABC):
@@ -131,9 +137,12 @@ class _OpenAiWriter(Writer):
     prefix: str
     forms: tuple[tuple[type[BaseModel], str], tuple[type[BaseModel], str]]
 
-    def __init__(self, body: GenerationRequest, facts: Facts) -> None:
+    def __init__(self, body: OpenAiRequest, facts: Facts) -> None:
         super().__init__()
-        self._times = body.times
+        self._prompt_logprobs = body.prompt_logprobs
+        self._with_ids, self._by_ids = body.return_token_ids, body.return_tokens_as_token_ids
+        self._times, self._number = body.times, body.n or 1
+        self._prompt_ids = facts.prompt_ids[:: self._times]
         self._tokenizer = facts.tokenizer
         self._prompt_tokens = facts.prompt_tokens // self._times
         options = body.stream_options
@@ -181,6 +190,30 @@ class _OpenAiWriter(Writer):
             completion_tokens_details=AnswerDetails(reasoning_tokens=0),
         )
 
+    def _ids(
+        self, tokens: Sequence[Token], ended: GenerationResult | None = None
+    ) -> dict[str, Any]:
+        """vLLM's field for a choice's tokens, also the one that `ended` it, if it was requested."""
+        last = ended.tokens[len(written(ended)) :] if ended else ()
+        return {"token_ids": [token.id for token in (*tokens, *last)]} if self._with_ids else {}
+
+    def _ids_of_prompt(self, number: int) -> dict[str, Any]:
+        ids = list(self._prompt_ids[number // self._number])
+        return {"prompt_token_ids": ids} if self._with_ids else {}
+
+    def _named(self, tokens: Sequence[Token]) -> Sequence[Token]:
+        """Tokens, by their ids where that was requested."""
+        if not self._by_ids:
+            return tokens
+        return [
+            replace(
+                token,
+                text=f"token_id:{token.id}",
+                top_logprobs=tuple(t._replace(text=f"token_id:{t.id}") for t in token.top_logprobs),
+            )
+            for token in tokens
+        ]
+
     @abstractmethod
     def _choice(self, number: int, result: GenerationResult) -> BaseModel:
         """A choice of the whole answer."""
@@ -202,14 +235,15 @@ class ChatWriter(_OpenAiWriter):
     def __init__(self, body: ChatRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        self._prompt_logprobs = body.prompt_logprobs
+        self._hides_thoughts = body.include_reasoning is False
         self._readers: dict[int, AnswerReader] = defaultdict(body.reader)
         self._pending: dict[int, tuple[Token, ...]] = {}
         self._started: set[int] = set()
 
     def whole(self, results: Sequence[GenerationResult]) -> BaseModel:
         of_prompt = prompt_logprobs(results[0].prompt_logprobs, self._prompt_logprobs)
-        return super().whole(results).model_copy(update={"prompt_logprobs": of_prompt})
+        update = {"prompt_logprobs": of_prompt, **self._ids_of_prompt(0)}
+        return super().whole(results).model_copy(update=update)
 
     def _choice(self, number: int, result: GenerationResult) -> ChatChoice:
         reader = self._readers[number]
@@ -222,11 +256,12 @@ class ChatWriter(_OpenAiWriter):
             index=number,
             message=AnswerMessage(
                 content=content or (None if calls or reader.thoughts else ""),
-                reasoning_content=reader.thoughts,
+                reasoning_content=None if self._hides_thoughts else reader.thoughts,
                 tool_calls=calls,
             ),
             logprobs=self._logprobs_of(number, written(result)),
             finish_reason=finish_reason(result, reader.has_called),
+            **self._ids(written(result), result),
         )
 
     def _begin(self, number: int, part: str | CallPart) -> Iterator[BaseModel]:
@@ -234,30 +269,38 @@ class ChatWriter(_OpenAiWriter):
         if number not in self._started:
             self._started.add(number)
             delta = Delta(role="assistant", content="" if type(part) is str else None)
-            yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
+            choice = ChunkChoice(index=number, delta=delta, finish_reason=None)
+            yield self._event([choice], **self._ids_of_prompt(number))
 
     def more(self, number: int, text: str) -> Iterator[BaseModel]:
         if reading := progress(text):
             choice = ChunkChoice(index=number, delta=Delta(), finish_reason=None)
             yield self._event([choice], **reading)
-        parts = list(self._readers[number].push(text))
+        parts = list(self._shown(self._readers[number].push(text)))
         if parts:
             yield from self._begin(number, parts[0])  # before its tokens are counted
         # Tokens of text that is held back come with the next chunk.
         tokens = self._pending.pop(number, ()) + self.new(number, text)
         for part in parts:
-            choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
-            if tokens:
-                choice.logprobs, tokens = self._logprobs_of(number, tokens), ()
-            yield self._event([choice])
+            yield self._event([self._chunk(number, part, tokens)])
+            tokens = ()
         self._pending[number] = tokens
+
+    def _shown(self, parts: Iterable[str | CallPart]) -> Iterator[str | CallPart]:
+        return (p for p in parts if not (self._hides_thoughts and isinstance(p, Thought)))
+
+    def _chunk(self, number: int, part: str | CallPart, tokens: Sequence[Token]) -> ChunkChoice:
+        choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
+        if tokens:
+            choice.logprobs = self._logprobs_of(number, tokens)
+            choice = choice.model_copy(update=self._ids(tokens))
+        return choice
 
     def end(self, number: int, result: GenerationResult) -> Iterator[BaseModel]:
         reader = self._readers[number]
-        for part in reader.finish():
+        for part in self._shown(reader.finish()):
             yield from self._begin(number, part)
-            choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
-            yield self._event([choice])
+            yield self._event([self._chunk(number, part, ())])
         yield from self._begin(number, "")
         tokens = self._pending.pop(number, ()) + self.rest(number, result)
         choice = ChunkChoice(
@@ -265,13 +308,14 @@ class ChatWriter(_OpenAiWriter):
             delta=Delta(),
             logprobs=self._logprobs_of(number, tokens),
             finish_reason=finish_reason(result, reader.has_called),
+            **self._ids(tokens, result),
         )
         yield self._event([choice], **self._at_end(result))
 
     def _logprobs_of(self, number: int, tokens: Sequence[Token]) -> ChatLogprobs | None:
         if self._logprobs is None:
             return None
-        return chat_logprobs(tokens, self._logprobs, self._tokenizer)
+        return chat_logprobs(self._named(tokens), self._logprobs, self._tokenizer)
 
 
 class CompletionWriter(_OpenAiWriter):
@@ -283,8 +327,6 @@ class CompletionWriter(_OpenAiWriter):
     def __init__(self, body: CompletionRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = body.logprobs
-        self._prompt_logprobs = body.prompt_logprobs
-        self._number = body.n or 1
         self._offsets: dict[int, Offsets] = {}
         texts: Iterable[str] = ()
         if body.echo:
@@ -306,6 +348,8 @@ class CompletionWriter(_OpenAiWriter):
             ),
             finish_reason=finish_reason(result),
             prompt_logprobs=prompt_logprobs(result.prompt_logprobs, self._prompt_logprobs),
+            **self._ids_of_prompt(number),
+            **self._ids(written(result), result),
         )
 
     def _chosen(self, results: Sequence[GenerationResult]) -> Iterable[int]:
@@ -326,17 +370,22 @@ class CompletionWriter(_OpenAiWriter):
             yield from self.more(number, self._echoes[number])
 
     def more(self, number: int, text: str) -> Iterator[BaseModel]:
-        choice = CompletionChoice(text=text, index=number, finish_reason=None)
-        if tokens := self.new(number, text):
+        more = {} if number in self._sent_tokens else self._ids_of_prompt(number)
+        tokens = self.new(number, text)
+        more |= self._ids(tokens)
+        choice = CompletionChoice(text=text, index=number, finish_reason=None, **more)
+        if tokens:
             choice.logprobs = self._logprobs_of(number, tokens)
         yield self._event([choice], **progress(text))
 
     def end(self, number: int, result: GenerationResult) -> Iterator[BaseModel]:
+        tokens = self.rest(number, result)
         choice = CompletionChoice(
             text="",
             index=number,
-            logprobs=self._logprobs_of(number, self.rest(number, result)),
+            logprobs=self._logprobs_of(number, tokens),
             finish_reason=finish_reason(result),
+            **self._ids(tokens, result),
         )
         yield self._event([choice], **self._at_end(result))
 
@@ -347,7 +396,8 @@ class CompletionWriter(_OpenAiWriter):
             return None
         shown = {token.id for token in prompt}
         offsets = self._offsets.setdefault(number, Offsets(self._tokenizer, shown))
-        return completion_logprobs(tokens, self._logprobs, offsets, prompt)
+        named = self._named(tokens), self._named(prompt)
+        return completion_logprobs(named[0], self._logprobs, offsets, named[1])
 
 
 def _delta(part: str | CallPart) -> Delta:

@@ -15,6 +15,7 @@ from starlette.routing import Mount, Router
 from xla_backend.checkpoints.models import folder_info, open_registry
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, MAX_NEW_TOKENS
+from xla_backend.openai_api.addresses import nothing_at
 from xla_backend.openai_api.app import create_api
 from xla_backend.openai_api.body_size import BodySize
 from xla_backend.openai_api.errors import error_response
@@ -24,7 +25,7 @@ from xla_backend.serving.replicas import Replicas
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
@@ -56,8 +57,12 @@ class ServiceHost(Host):
 
 def create_app(host: Host) -> ASGIApp:
     """The API, and an error at every other address."""
-    nothing = error_response(404, f"There is nothing at this address. {PATH}/models lists models.")
-    return Outside(BodySize(Router([Mount(PATH, create_api(host))], default=nothing)))
+    api = create_api(host)
+
+    async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+        await error_response(404, nothing_at(scope["path"], api))(scope, receive, send)
+
+    return Outside(BodySize(Router([Mount(PATH, api)], default=nothing)))
 
 
 @serve.ingress()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import TOKENS_A_WORD, FakeTokenizer
-from xla_backend import Message, TokenIds
+from xla_backend import Message, TokenIds, __version__
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
 from xla_backend.openai_api.protocols.responses import MAX_STORED, ResponseStore, Stored
 
@@ -374,6 +374,14 @@ def test_a_hole_is_filled_in(page: ApiPage) -> None:
     answer = httpx.post(f"{page.url}/infill", json=body).raise_for_status().json()
     assert page.backend.asked[-1][1] == TokenIds((90, 0, 1, 2, 91, 0, 1, 2, 92, 0, 1, 2))
     assert (answer["content"], answer["ignored_fields"]) == (" there was a", ["input_extra"])
+
+
+def test_a_server_is_described_as_vllm_does(page: ApiPage) -> None:
+    assert httpx.get(f"{page.url}/version").json() == {"version": __version__}
+    info = httpx.get(f"{page.url}/tokenizer_info").json()
+    assert info["chat_template"] == httpx.get(f"{page.url}/props").json()["chat_template"]
+    for model in httpx.get(f"{page.api}/models").json()["data"]:
+        assert model["max_model_len"] == model["context_length"]
 
 
 def test_messages_become_the_text_that_is_read(page: ApiPage) -> None:

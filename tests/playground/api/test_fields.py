@@ -38,6 +38,11 @@ def test_every_known_name_is_in_the_docs() -> None:
         ({"options": {"num_predict": 5, "min_p": 0.5}}, {"max_new_tokens": 5, "min_p": 0.5}),
         ({"repeat_penalty": 1.5}, {"repetition_penalty": 1.5}),
         ({"do_sample": False}, {"temperature": 0.0}),
+        ({"regex": "a+"}, {"grammar": {"regex": "a+"}}),
+        ({"ebnf": 'root ::= "a"'}, {"grammar": {"gbnf": 'root ::= "a"'}}),
+        ({"json_schema": '{"type": "null"}'}, {"grammar": {"json_schema": {"type": "null"}}}),
+        ({"no_stop_trim": True}, {"include_stop_str_in_output": True}),
+        ({"logit_bias": {"5": False}}, {"logit_bias": {"5": -100.0}}),
         ({"format": "json"}, {"grammar": {"json_object": True}}),
         ({"format": {"type": "null"}}, {"grammar": {"json_schema": {"type": "null"}}}),
         ({"seed": 7.0, "stop_token_ids": [5.0]}, {"seed": 7, "stop_token_ids": [5]}),
@@ -73,7 +78,7 @@ def test_thinking_is_a_variable_of_the_template(page: ApiPage) -> None:
 def test_what_would_change_an_answer_is_refused_by_name(
     page: ApiPage, path: str, name: str
 ) -> None:
-    if name == "chat_template":  # of chats
+    if name in ("chat_template", "system"):  # of chats; of Anthropic's
         path = "completions"
     if name == "prompt_logprobs" and path == "chat/completions":  # which have them
         path = "messages"
@@ -85,7 +90,8 @@ def test_what_would_change_an_answer_is_refused_by_name(
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
 def test_what_is_not_understood_is_listed_in_the_answer(page: ApiPage, path: str) -> None:
     odd = {"no_such_field": 1, "timings_per_token": True, "another": False, "metadata": {"a": "b"}}
-    assert post(page, path, **odd)["ignored_fields"] == ["no_such_field", "timings_per_token"]
+    told = ["no_such_field", "timings_per_token", "another"]
+    assert post(page, path, **odd, nothing=[])["ignored_fields"] == told
     assert "ignored_fields" not in post(page, path)
     many = post(page, path, **{f"field{place}": 1 for place in range(500)})
     assert len(many["ignored_fields"]) == 20
@@ -99,22 +105,45 @@ def test_streams_list_it_too(client: openai.OpenAI) -> None:
     assert [each for each in told if each] == [["odd", "stream_options.no_such_option"]]
 
 
+def events(page: ApiPage, path: str, **fields: Any) -> list[dict[str, Any]]:
+    prompt = {"messages": HELLO} if "chat" in path else {"prompt": "Hello you"}
+    text = httpx.post(f"{page.api}/{path}", json={**prompt, "stream": True, **fields}).text
+    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+def test_tokens_come_with_their_ids(page: ApiPage, path: str) -> None:
+    fields = {"return_token_ids": True, "return_tokens_as_token_ids": True, "logprobs": True}
+    whole, parts = post(page, path, **fields, prompt="Hello you"), events(page, path, **fields)
+    prompt = page.backend.streams[0].prepared.token_ids
+    holds_prompt = whole if "chat" in path else whole["choices"][0]
+    assert holds_prompt["prompt_token_ids"] == list(prompt)
+    holders = [event if "chat" in path else event["choices"][0] for event in parts]
+    assert [h["prompt_token_ids"] for h in holders if "prompt_token_ids" in h] == [list(prompt)]
+    ids = whole["choices"][0]["token_ids"]
+    assert len(ids) == 3
+    assert [id for event in parts for id in event["choices"][0].get("token_ids", ())] == ids
+    told = whole["choices"][0]["logprobs"]
+    names = told["tokens"] if "tokens" in told else [each["token"] for each in told["content"]]
+    assert names == [f"token_id:{id}" for id in ids]
+    assert not {"token_ids", "prompt_token_ids"} & post(page, path)["choices"][0].keys()
+    for other in ("responses", "messages"):
+        refused = post(page, other, return_token_ids=True)["error"]
+        assert refused["param"] == "return_token_ids"
+
+
 @pytest.mark.parametrize("path", ["chat/completions", "completions"])
 def test_every_event_may_have_its_usage(page: ApiPage, path: str) -> None:
-    field = {"messages": HELLO} if "chat" in path else {"prompt": "Hello you"}
-
-    def events(with_usage: bool) -> list[dict[str, Any]]:
+    def counted(with_usage: bool) -> list[dict[str, Any]]:
         options = {"include_usage": with_usage, "continuous_usage_stats": True}
-        body = {**field, "stream": True, "stream_options": options}
-        text = httpx.post(f"{page.api}/{path}", json=body).text
-        return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+        return events(page, path, stream_options=options)
 
-    usages = [event["usage"] for event in events(with_usage=True)]
+    usages = [event["usage"] for event in counted(with_usage=True)]
     counts = [usage["completion_tokens"] for usage in usages]
     first = [0] if "chat" in path else []  # the event with the role
     assert (counts[: len(first) + 3], counts[-1]) == ([*first, 1, 2, 3], 3)
     assert {usage["prompt_tokens"] for usage in usages} == {2 * TOKENS_A_WORD}
-    assert not any("usage" in event for event in events(with_usage=False))
+    assert not any("usage" in event for event in counted(with_usage=False))
 
 
 @pytest.mark.parametrize(
@@ -152,6 +181,17 @@ def test_other_endpoints_list_it_too(page: ApiPage) -> None:
         ("POST", "/v1/v1/chat/completions", "/v1/chat/completions may be meant"),
         ("POST", "/api/chat", "/v1/chat/completions may be meant"),
         ("GET", "/api/tags", "/v1/models may be meant"),
+        ("POST", "/api/v0/chat/completions", "/v1/chat/completions may be meant"),
+        ("POST", "/v1/engines/gpt2/completions", "/v1/completions may be meant"),
+        ("POST", "/V1/Chat/Completions", "/v1/chat/completions may be meant"),
+        ("POST", "/audio/transcriptions", "/v1/audio/transcriptions may be meant"),
+        ("POST", "/anthropic/v1/messages", "/v1/messages may be meant"),
+        ("GET", "/healthz", "/health may be meant"),
+        ("GET", "/no/such/place", "/v1/models lists the models"),
+        ("GET", "/v1", "/v1/models lists the models"),
+        ("POST", "/v1/", "/v1/models lists the models"),
+        ("POST", "/api/pull", "not loaded by this address"),
+        ("POST", "/reranking", "Reranking is not offered"),
         ("POST", "/v1/chat", "/v1/chat/completions may be meant"),
         ("GET", "/v1/none", "/v1/models lists the models"),
         ("POST", "/v1/responses/compact", "not compacted"),

@@ -130,6 +130,17 @@ def asked(page: ApiPage, path: str, body: dict[str, Any]) -> tuple[Message, ...]
             Message("assistant", "No."),
         ),
         ({"role": "user", "content": {"type": "text", "text": "a"}}, Message("user", "a")),
+        ({"role": "user", "content": {"text": {"value": "a"}}}, Message("user", "a")),
+        ({"role": "user", "content": [{"type": "text", "text": None}, 5]}, Message("user", "5")),
+        ({"role": "user", "content": "a", "images": ["b"]}, Message("user", f"a[image{HIDDEN}")),
+        ({"role": "tool", "content": 7}, Message("tool", "7")),
+        ({"role": "tool", "content": {"a": "Ü"}}, Message("tool", '{"a": "Ü"}')),
+        ({"role": "tool", "content": [None, {"b": 1}]}, Message("tool", '{"b": 1}')),
+        ({"role": "assistant", "refusal": "No."}, Message("assistant", "No.")),
+        (
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": ["a"]}, "b"]},
+            Message("assistant", "b"),
+        ),
         (
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}, "And"]},
             Message("user", f"[image_url{HIDDEN}And"),
@@ -145,6 +156,7 @@ def asked(page: ApiPage, path: str, body: dict[str, Any]) -> tuple[Message, ...]
             )
             for calls, read in (
                 ([{"id": None, "function": {"name": "f", "arguments": None}}], "{}"),
+                ([{"id": None, "function": {"name": "f", "arguments": []}}], "{}"),
                 ({"function": {"name": "f", "arguments": {"a": 1}}}, '{"a": 1}'),
                 ([{"name": "f", "arguments": '{"a": "Ü'}], '{"arguments": "{\\"a\\": \\"Ü"}'),
                 ([{"function": {"name": "f", "arguments": "{}{}"}}], '{"arguments": "{}{}"}'),
@@ -194,10 +206,52 @@ def test_items_of_other_models_become_notes(page: ApiPage) -> None:
     assert result == Message("tool", "y", (), "1")
 
 
-@pytest.mark.parametrize("path", ["chat/completions", "completions", "messages", "responses"])
+def test_thoughts_of_any_form_and_items_without_a_type_are_read(page: ApiPage) -> None:
+    for content in (None, ["a"], [{"type": "reasoning_text", "text": None}]):
+        items = [{"type": "reasoning", "content": content}, {"type": None, **AND}]
+        assert asked(page, "responses", {"input": items})[-1] == Message("user", "And?")
+    blocks = [{"type": "thinking"}, {"type": "text", "text": "a"}]
+    told = {"role": "assistant", "content": blocks}
+    assert asked(page, "messages", {"messages": [told, AND]})[0] == Message("assistant", "a")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "listed"),
+    [
+        (
+            "responses",
+            {"text": {"verbosity": "low"}, "reasoning": {"summary": "auto", "mode": None}},
+            ["text.verbosity", "reasoning.summary"],
+        ),
+        (
+            "responses",
+            {"include": ["reasoning.encrypted_content", "message.output_text.logprobs"]},
+            ["include.reasoning.encrypted_content"],
+        ),
+        ("messages", {"output_config": {"effort": "low", "mood": "calm"}}, ["output_config.mood"]),
+    ],
+)
+def test_what_is_not_read_of_a_field_is_listed(
+    page: ApiPage, path: str, fields: dict[str, Any], listed: list[str]
+) -> None:
+    body = {"input" if path == "responses" else "messages": [AND], **fields}
+    assert httpx.post(f"{page.api}/{path}", json=body).json()["ignored_fields"] == listed
+
+
+def test_what_is_not_read_of_a_message_is_listed(page: ApiPage) -> None:
+    message = {**AND, "name": "me", "images": [], "mood": "grim"}
+    body = {"messages": [message, message], "detokenize": False}
+    told = httpx.post(f"{page.api}/chat/completions", json=body).json()["ignored_fields"]
+    assert sorted(told) == ["detokenize", "messages.0.mood", "messages.1.mood"]
+
+
+@pytest.mark.parametrize(
+    "path", ["chat/completions", "completions", "completion", "messages", "responses"]
+)
 def test_no_event_ends_within_a_line(page: ApiPage, path: str) -> None:
     page.backend.words = ("a\u2028b\u2029c\x85d\x0be\x1cf",)
-    field = {"completions": "prompt", "responses": "input"}.get(path, "messages")
+    fields = {"completion": "prompt", "completions": "prompt", "responses": "input"}
+    field = fields.get(path, "messages")
     body = {field: [AND] if field == "messages" else "And?", "stream": True}
     streamed = httpx.post(f"{page.api}/{path}", json=body).text
     lines = [line[6:] for line in streamed.splitlines() if line.startswith("data: {")]

@@ -693,12 +693,17 @@ def test_a_grammar_is_checked_aside(client: openai.OpenAI, monkeypatch: pytest.M
         ({"guided_choice": []}, "guided_choice", "at least one"),
         ({"guided_regex": ""}, "guided_regex", "not empty"),
         ({"grammar": {"json_object": False}}, "grammar", "must be true"),
-        ({"grammar": "root ::= root [a-z]"}, "grammar", "'root' refers to itself"),
+        ({"grammar": "root ::= root [a-z]"}, "grammar", "no text has the form"),
         ({"grammar": {"ebnf": "a"}}, "grammar", "one of json_schema"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages",
             "'image_url' is not supported",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "a", "images": ["b"]}]},
+            "messages",
+            "'image' is not supported",
         ),
         ({"modalities": ["text", "audio"]}, "modalities", "modalities is not"),
         ({"n": 17}, "n", "less than or equal to 16"),

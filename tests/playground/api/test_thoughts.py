@@ -203,3 +203,14 @@ def test_a_begun_answer_in_channels_calls_no_tools(client: openai.OpenAI) -> Non
     with pytest.raises(openai.BadRequestError, match="leave out the tools") as caught:
         client.chat.completions.create(model=MODEL, messages=begun, tools=TOOLS)
     assert caught.value.param == "tools"
+
+
+def test_thoughts_may_be_left_out(says: Any, client: openai.OpenAI) -> None:
+    says("<think>Hm</think>No.")
+    asked: dict[str, Any] = {"model": MODEL, "messages": RAIN}
+    asked["extra_body"] = {"include_reasoning": False}
+    [choice] = client.chat.completions.create(**asked).choices
+    assert (choice.message.content, choice.message.model_extra) == ("No.", {})
+    deltas = [e.choices[0].delta for e in client.chat.completions.create(**asked, stream=True)]
+    assert "".join(delta.content or "" for delta in deltas) == "No."
+    assert not any(delta.model_extra for delta in deltas)

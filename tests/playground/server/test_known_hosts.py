@@ -117,3 +117,14 @@ def test_any_name_and_any_page_where_that_was_chosen() -> None:
         assert httpx.get(f"{page.url}/", headers={"host": "anything.example"}).status_code == 200
         assert httpx.get(f"{page.api}/models", headers=headers).status_code == 200
         assert httpx.get(f"{page.url}/config", headers=headers).status_code == 403
+
+
+def test_a_path_that_a_proxy_leaves_in_front_is_taken_away() -> None:
+    with api_page(password="sesame", root_path="/llm") as page:
+        for root, status in (("", 200), ("/llm", 200), ("/llmx", 404), ("/llm/llm", 404)):
+            models = f"{page.url}{root}/v1/models"
+            for key, expected in (("sesame", status), ("open", 401)):
+                headers = {"authorization": f"Bearer {key}"}
+                assert httpx.get(models, headers=headers).status_code == expected
+        shown = httpx.get(f"{page.url}/llm/", auth=("any", "sesame")).text
+        assert f"{page.url}/llm" in shown, "where the page's own requests go"

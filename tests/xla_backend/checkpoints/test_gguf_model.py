@@ -438,8 +438,8 @@ def test_a_file_is_known_by_its_first_bytes(path: Path, tmp_path: Path) -> None:
     gguf_files.write(path, "llama")
     expected = read_stored(path)
     blob = path.rename(tmp_path / "sha256-3f6d8a1c")  # as other programs keep them
-    found = read_stored(blob)
-    assert found.keys() == expected.keys()
+    for place in (blob, tmp_path):
+        assert read_stored(place).keys() == expected.keys()
     (other := tmp_path / "notes").write_text("GGU")
     with pytest.raises(ModelUnavailable, match="is a file; give the folder"):
         Registry().locate(str(other))
@@ -454,12 +454,14 @@ def test_a_model_in_pieces_is_read_from_any_of_them(tmp_path: Path) -> None:
     first, *others = sorted(folder.iterdir())
     assert len(others) > 1
     expected = read_stored(whole)
-    for place in (folder, first, others[-1]):
-        found = read_stored(place)
-        assert found.keys() == expected.keys()
-        for name, tensor in found.items():
-            np.testing.assert_array_equal(tensor, expected[name])
-    assert weight_files(folder) == [first, *others]
+    for suffix in (".gguf", ""):
+        first, *others = (path.rename(path.with_suffix(suffix)) for path in (first, *others))
+        for place in (folder, first, others[-1]):
+            found = read_stored(place)
+            assert found.keys() == expected.keys()
+            for name, tensor in found.items():
+                np.testing.assert_array_equal(tensor, expected[name])
+        assert weight_files(folder) == [first, *others]
     others[0].unlink()
     with pytest.raises(ModelUnavailable, match=f"{others[0].name} of its folder must lie beside"):
         read_stored(first)

@@ -82,6 +82,8 @@ def run(*arguments: str) -> int:
     stdout = os.dup(1)
     try:
         return main(arguments)
+    except SystemExit as ended:
+        return int(ended.code or 0)
     finally:
         sys.stdout.flush()
         os.dup2(stdout, 1)
@@ -125,9 +127,9 @@ def test_every_combination_has_its_line(tmp_path: Path, capfd: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--padded-lengths", "16,x"], "padded_lengths must be whole numbers with commas"),
-        (["--padded-lengths", "16,,64"], "padded_lengths must be whole numbers with commas"),
-        (["--padded-lengths", "16,0"], "padded_lengths must be at least 1, not 0."),
+        (["--padded-lengths", "16,x"], "needs whole numbers with commas"),
+        (["--padded-lengths", "16,,64"], "needs whole numbers with commas"),
+        (["--padded-lengths", "16,0"], "padded_lengths must be from 1 to 64 for "),
         (["--num-beams", "1,9"], "num_beams must be from 1 to 8, not 9."),
         (["--max-new-tokens", "0"], "max_new_tokens must be from 1 to 8192, not 0."),
         (["--model", "no-such-model"], "there is no model 'no-such-model'."),
@@ -136,12 +138,7 @@ def test_every_combination_has_its_line(tmp_path: Path, capfd: pytest.CaptureFix
         (["--model", "whisper-commands", "--padded-lengths", "16"], "windows of one length"),
         (["--store", "off"], "There is no store to fill."),
         (["--store", "/proc/none"], "There is no store to fill."),
-        (["--padded-lengths", "16,65"], "padded_lengths must be at most 64 for "),
-        (
-            ["--padded-lengths", "64", "--max-new-tokens", "32"],
-            "No request can have padded 64 · beams 1 · new 32: the context of ",
-        ),
-        (["--max-new-tokens", "64"], "No request can have padded 16 · beams 1 · new 64"),
+        (["--padded-lengths", "16,65"], "padded_lengths must be from 1 to 64 for "),
     ],
 )
 def test_what_cannot_be_is_told(
@@ -162,12 +159,9 @@ def test_no_store_and_the_exact_key(
     model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XLA_BACKEND_STORE", str(tmp_path / "store"))
-    arguments = ["generate", "--model", model, "--no-store", "--json", "--max-new-tokens", "3"]
+    arguments = ["generate", "--model", model, "--store", "off", "--json", "--max-new-tokens", "3"]
     for flags, outcomes in (([], ["miss", "reused"]), (["--exact-key"], ["miss", "miss"])):
         assert run(*arguments, *flags, "owl " * 20, SHORT) == 0
         found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
         assert [value["cache"] for value in found] == outcomes
     assert not (tmp_path / "store").exists()
-    with pytest.raises(SystemExit):
-        run(*arguments, "--store", "folder", SHORT)
-    assert "not allowed with" in capfd.readouterr().err

@@ -4,7 +4,7 @@ import pytest
 
 from tests.xla_backend.grammar.vocabularies import KINDS, refused_at, vocabulary
 from xla_backend import Grammar, InvalidRequest
-from xla_backend.grammar import automaton, gbnf, grammars
+from xla_backend.grammar import gbnf, grammars
 from xla_backend.grammar.step_by_step import StepByStep
 
 CASES: dict[str, tuple[str, list[str], list[str]]] = {
@@ -48,12 +48,9 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_the_rules_allow_can_be_written_and_no_other(case: str) -> None:
     rules, allowed, refused = CASES[case]
-    for made in (
-        automaton.build(grammars.regex(Grammar.gbnf(rules)), vocabulary(KINDS[1])),
-        StepByStep.of(gbnf.step_by_step(rules), vocabulary(KINDS[1])),
-    ):
-        assert [refused_at(made, KINDS[1], text) for text in allowed] == [None] * len(allowed)
-        assert None not in [refused_at(made, KINDS[1], text) for text in refused]
+    made = StepByStep.of(gbnf.rules(rules), vocabulary(KINDS[1]))
+    assert [refused_at(made, KINDS[1], text) for text in allowed] == [None] * len(allowed)
+    assert None not in [refused_at(made, KINDS[1], text) for text in refused]
 
 
 RECURSIVE = {
@@ -78,9 +75,6 @@ def test_recursion_is_followed_step_by_step(rules: str) -> None:
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        ('root ::= "(" root ")" | "x"', "'root' refers to itself"),
-        ('root ::= "a" b\nb ::= "b" root | "c"', "'root' refers to itself"),
-        ('root ::= "a" root', "'root' never ends"),
         ('root ::= "a" b', "no rule 'b'"),
         ('list ::= "a"', "no rule 'root'"),
         ('"a"', "consists of rules"),
@@ -91,15 +85,9 @@ def test_recursion_is_followed_step_by_step(rules: str) -> None:
         ('root ::= * "a"', "nothing before '*'"),
         ('root ::= "a"{2,1}', "whose first number is larger"),
         ("root ::= " + "(" * 5000 + '"a"' + ")" * 5000, "nested too deeply"),
-        (
-            "\n".join(
-                ["root ::= a0", *(f"a{n} ::= a{n + 1} a{n + 1}" for n in range(60)), 'a60 ::= "x"']
-            ),
-            "too large",
-        ),
     ],
     ids=lambda text: text[:24],
 )
 def test_what_cannot_be_followed_is_refused_by_its_place(rules: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says.replace("(", r"\(").replace("*", r"\*")):
-        grammars.regex(Grammar.gbnf(rules))
+        grammars.check(Grammar.gbnf(rules))

@@ -446,6 +446,9 @@ def test_what_cannot_be_held_is_refused_by_its_place(said: str) -> None:
         (r"^\p{Han}[^\p{L}]\P{Lu}$", ["漢1a"], ["a1a", "漢aa", "漢1A"]),
         ("(?i)^[^a]é$", ["bÉ", "Bé"], ["Aé", "aé"]),
         ("^(?i:a)b$", ["Ab"], ["AB"]),
+        ("(?ai)^k$", ["K"], ["\u212a"]),
+        ("^[[:alpha:]_][^[:digit:]]$", ["éb", "_-"], ["1b", "a1", ":a"]),
+        ("^[:ab:]c$", [":c", "ac"], ["xc", "alphac"]),
         ("(?s)^a.b$", ["a\nb"], ["ab"]),
         ("^a.b$", ["a-b"], ["a\nb"]),
         ("^(?!ab|c$)(?=.*d)", ["ad", "cd", "d"], ["abd", "c", "a"]),
@@ -494,8 +497,15 @@ OLDER = {
         {"properties": {"a": {"multipleOf": 2}}, "required": ["a"]},
     ),
     "OpenAPI 3.0": ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
-    "names of other languages": ({"type": ["int", "str"]}, {"type": ["integer", "string"]}),
-    "null": ({"required": None, "type": "object", "enum": None}, {"type": "object"}),
+    "names of other languages": (
+        {"type": ["int", "STRING", "None"]},
+        {"type": ["integer", "string", "null"]},
+    ),
+    "empty objects of PHP": (
+        {"properties": [], "dependentRequired": [], "type": "object"},
+        {"type": "object"},
+    ),
+    "null": ({"required": None, "type": "object", "items": None}, {"type": "object"}),
     "siblings of $ref in draft 7": (
         {
             "$schema": "http://json-schema.org/draft-07/schema#",

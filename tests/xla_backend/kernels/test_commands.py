@@ -1,29 +1,23 @@
 """`python -m xla_backend.kernels`: what is listed, shown and measured."""
 
 import itertools
-from collections.abc import Callable
 
 import pytest
-from llvmlite import ir
 
 from xla_backend.kernels import __main__ as commands
-from xla_backend.kernels import bench, catalog, dump, grammar, registration
-from xla_backend.kernels.attention import attention, earlier, recurrence
+from xla_backend.kernels import bench, catalog, dump
 from xla_backend.kernels.matmul import matmul
 from xla_backend.kernels.matmul.blocks import FORMATS
 from xla_backend.kernels.matmul.packing import FLOATS
 
 
-def test_the_catalog_has_what_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepared: dict[str, Callable[[str], ir.Module]] = {}
-    monkeypatch.setattr(registration, "prepare", prepared.__setitem__)
-    for module in (attention, earlier, recurrence, grammar):
-        module.prepare()
+def test_the_catalog_has_the_names_of_products() -> None:
     for name, eight, split in itertools.product((*FLOATS, *FORMATS), *[(False, True)] * 2):
-        matmul.prepare(name, in_eight_bits=eight and name in FORMATS, is_split=split)
-    assert set(prepared) == set(catalog.NAMES)
-    for name in ("matmul_int8_split_Q6_K", "columns_bfloat16", "recurrence_step", "grammar_mask"):
-        assert str(catalog.build(name)) == str(prepared[name](name))
+        form = {"in_eight_bits": eight and name in FORMATS, "is_split": split}
+        assert matmul.name_of(name, **form) in catalog.NAMES
+        assert matmul.columns_name_of(name) in catalog.NAMES
+    made = matmul.build("Q6_K", in_eight_bits=True, is_split=True, name="matmul_int8_split_Q6_K")
+    assert str(catalog.build("matmul_int8_split_Q6_K")) == str(made)
 
 
 def test_instructions_are_counted_by_function_and_by_innermost_loop() -> None:

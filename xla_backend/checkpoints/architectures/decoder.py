@@ -83,11 +83,6 @@ def head_size(config: Any) -> int:
     return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
-def attention_biases(config: Any) -> dict[str, Any]:
-    """The fields of a `DecoderForm` for `attention_bias`."""
-    return {"qkv_bias": config.attention_bias, "out_bias": config.attention_bias}
-
-
 def mamba(config: Any, **own: Any) -> StateForm:
     """A state by Mamba-2's rule."""
     names = ("mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head", "mamba_d_conv")
@@ -132,15 +127,27 @@ def gated(config: Any, place: int) -> GatedForm:
     return GatedForm(config.intermediate_size)
 
 
-def experts(config: Any, inner: int, sums_to_one: bool, **own: Any) -> ExpertsForm:
-    """Routed experts."""
-    count = getattr(config, "num_local_experts", None) or config.num_experts
+def experts(config: Any, place: int, **own: Any) -> GatedForm | ExpertsForm:
+    """Routed experts; without any, the shared one alone. Qwen's shared ones have gates."""
+    gated_width = getattr(config, "shared_expert_intermediate_size", 0)
+    shared = gated_width or getattr(config, "shared_intermediate_size", 0)
+    count = getattr(config, "num_local_experts", 0) or getattr(config, "num_experts", 0)
+    if not count:
+        return GatedForm(shared or config.intermediate_size)
     chosen = config.num_experts_per_tok
     if not 0 < chosen <= count:
         raise ModelUnavailable(
             f"the model's config.json sets num_experts_per_tok to {chosen}; it has {count} experts."
         )
-    return ExpertsForm(inner, count, chosen, sums_to_one, **own)
+    return ExpertsForm(
+        getattr(config, "moe_intermediate_size", None) or config.intermediate_size,
+        count,
+        chosen,
+        getattr(config, "norm_topk_prob", True),
+        shared=shared,
+        gates_shared=gated_width > 0,
+        **own,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,10 +184,13 @@ class DecoderArchitecture(Architecture):
             "vocabulary_size": config.vocab_size,
             "width": config.hidden_size,
             "heads": config.num_attention_heads,
-            "activation": getattr(config, "hidden_act", ""),
+            "activation": getattr(config, "hidden_act", "silu"),
             "epsilon": getattr(config, "rms_norm_eps", None) or config.norm_eps,
             "context_length": context_length(config.max_position_embeddings, config.to_dict()),
             "is_tied": config.tie_word_embeddings,
+            "qkv_bias": getattr(config, "attention_bias", False),
+            "out_bias": getattr(config, "attention_bias", False),
+            "feed_forward_bias": getattr(config, "mlp_bias", False),
         }
         own = self.fields(config)
         if "score_scale" not in own:

@@ -27,11 +27,6 @@ BLOCK_NAMES = {
     "attn_sinks": "self_attn.sink",
 }
 """Hugging Face's names of a layer's tensors, by llama.cpp's."""
-POST_NORMS = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
 SHARED_EXPERT = {
     "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
     "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
@@ -46,6 +41,11 @@ MAMBA = {
     "ssm_dt": "mamba.dt_bias",
     "ssm_a": "mamba.A_log",
     "ssm_d": "mamba.D",
+}
+POST_NORMS = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
 }
 
 
@@ -109,28 +109,23 @@ class GGUFSettings:
             "layer_types": ["sliding_attention" if x else "full_attention" for x in slides],
         }
 
-    def experts(self, values: dict[str, Any], *, own_width: bool, sums_to_one: bool) -> int:
-        """Adds routed experts to the values, if the file has some; returns how many.
+    def experts(self, width: int) -> dict[str, Any]:
+        """The values of routed and shared experts; none if the file has none.
 
         Args:
-            values: of config.json.
-            own_width: whether an expert's width is a setting besides `intermediate_size`.
-            sums_to_one: whether the shares of the chosen ones do, which no file says.
+            width: inside an expert, if that is no setting of its own.
         """
-        count = self.optional("expert_count", int) or 0
-        if count:
-            inner = self.size("expert_feed_forward_length", values["intermediate_size"])
-            values |= {
-                "num_local_experts": count,
-                "num_experts_per_tok": self.size("expert_used_count"),
-                "norm_topk_prob": sums_to_one,
-                "moe_intermediate_size" if own_width else "intermediate_size": inner,
-            }
-        return count
-
-    def shared_expert(self) -> int:
-        """The width inside the expert that every token has; 0 for none."""
-        return self.value("expert_shared_feed_forward_length", int, 0)
+        count = self.optional("expert_count", int)
+        if not count:
+            return {}
+        shared = "shared_expert" if self.has("ffn_gate_inp_shexp.weight") else "shared"
+        return {
+            "num_local_experts": count,
+            "num_experts": count,
+            "num_experts_per_tok": self.size("expert_used_count"),
+            "moe_intermediate_size": self.size("expert_feed_forward_length", width),
+            f"{shared}_intermediate_size": self.value("expert_shared_feed_forward_length", int, 0),
+        }
 
     def mamba(self) -> dict[str, Any]:
         heads = self.size("ssm.time_step_rank")
@@ -159,7 +154,6 @@ class GGUFLayout:
         rotates_first_pairs: whether frequency factors say how many pairs of a head are rotated.
         local_theta: base of the rotary positions in layers with a window, if it is another one;
             0 for that of all layers.
-        has_widths: whether the width of layers without experts is a setting.
         plain_tokens: of a SentencePiece vocabulary, the special tokens that leave the spaces after
             them, where the others take them; None if all leave them. No file has it.
         complete: adds what else a config.json would have, given the values so far.
@@ -172,6 +166,5 @@ class GGUFLayout:
     rotates_part: bool = False
     rotates_first_pairs: bool = False
     local_theta: float | None = None
-    has_widths: bool = True
     plain_tokens: tuple[str, ...] | None = None
     complete: Callable[[GGUFSettings, dict[str, Any]], None] = lambda settings, values: None

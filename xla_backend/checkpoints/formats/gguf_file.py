@@ -26,7 +26,7 @@ from xla_backend.kernels.matmul.blocks import FORMATS, Blocks, Weights
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
 # As llama.cpp names the pieces of a large model.
-_PIECE = re.compile(r"(.+-)(\d{5})-of-(\d{5})(\.gguf)", re.IGNORECASE)
+_PIECE = re.compile(r"(.+-)(\d{5})-of-(\d{5})(|\.gguf)", re.IGNORECASE)
 
 _Kind = TypeVar("_Kind", int, float, str, bool)
 
@@ -101,7 +101,7 @@ def find(place: Path) -> Path | None:
             return pieces(place)[0] if is_one(place) else None
         if (place / "config.json").is_file():
             return None
-        ggufs = (path for path in place.glob("*") if path.suffix.lower() == SUFFIX)
+        ggufs = (path for path in place.glob("*") if path.is_file() and is_one(path))
         found = sorted({pieces(path)[0] for path in ggufs})
     except (OSError, ValueError) as error:  # also a name that is invalid for a file
         raise ModelUnavailable(f"{place} cannot be read: {error}.") from error

@@ -72,13 +72,14 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
                 f"{head_size}; only equal sizes are supported. Choose another model."
             )
     widths = settings.numbers("feed_forward_length")
+    # Of layers without experts, which need not exist beside those with.
+    default = 1 if settings.optional("expert_count", int) else None
+    width = widths[0] if widths else settings.size("feed_forward_length", default)
     values: dict[str, Any] = {
         "model_type": described.model_type,
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": settings.width,
-        "intermediate_size": widths[0]
-        if widths
-        else settings.size("feed_forward_length", None if layout.has_widths else 1),
+        "intermediate_size": width,
         "num_hidden_layers": settings.layers,
         "num_attention_heads": heads,
         "num_key_value_heads": _kv_heads(settings),
@@ -88,9 +89,11 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         "rope_parameters": _rope(settings, layout),
         "tie_word_embeddings": "output.weight" not in file.tensors,
         "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+        "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
         "bos_token_id": _token_id(file, "bos"),
         "eos_token_id": _ends(file),
         "pad_token_id": _token_id(file, "padding"),
+        **settings.experts(width),
     }
     if layout.rotates_part:
         values["rope_parameters"]["partial_rotary_factor"] = rotated / head_size

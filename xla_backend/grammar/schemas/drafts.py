@@ -21,6 +21,7 @@ _ALIASES = {
     "list": "array",
     "tuple": "array",
     "dict": "object",
+    "none": "null",
 }
 """What people write for types."""
 NUMBER_FORMATS = {"int32": 31, "int64": 63}
@@ -30,12 +31,14 @@ def normalized(schema: Mapping[str, Any], at: str, is_lenient: bool) -> dict[str
     """A schema with its keywords in the newest draft's form."""
     found: dict[str, Any] = {}
     for keyword, value in schema.items():
+        if value is None and keyword != "const":
+            continue
         check, must = _CHECKS.get(keyword, (None, ""))
         if check is None or (value := check(value)) is not None:
             found[keyword] = value
         elif keyword == "required" and isinstance(schema[keyword], bool):
             continue  # draft 3: read by the schema around it
-        elif schema[keyword] is not None and not is_lenient:
+        elif not is_lenient:
             raise InvalidRequest(f"{keyword} must be {must} at {at}.")
     for side in ("Minimum", "Maximum"):
         exclusive, bound = f"exclusive{side}", found.get(side.lower())
@@ -94,7 +97,8 @@ def _as_step(value: Any) -> float | None:
 
 
 def _as_types(value: Any) -> list[Any] | None:
-    kinds = [_ALIASES.get(kind, kind) for kind in (value if isinstance(value, list) else [value])]
+    named = [str(each).lower() for each in (value if isinstance(value, list) else [value])]
+    kinds = [_ALIASES.get(kind, kind) for kind in named]
     if "any" in kinds:
         return list(TYPES)
     return kinds if all(kind in (*TYPES, "integer") for kind in kinds) else None
@@ -103,6 +107,10 @@ def _as_types(value: Any) -> list[Any] | None:
 def _as_names(value: Any) -> list[str] | None:
     is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
     return list(dict.fromkeys(value)) if is_list else None
+
+
+def _as_object(value: Any) -> Mapping[str, Any] | None:
+    return {} if value == [] else value if isinstance(value, Mapping) else None  # PHP's {} is []
 
 
 def _of(kind: type) -> Callable[[Any], Any]:
@@ -126,7 +134,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], Any], str]] = {
         ("required", _as_names, "a list of names"),
         (
             "properties patternProperties dependencies dependentRequired dependentSchemas",
-            _of(Mapping),
+            _as_object,
             "an object",
         ),
         ("pattern format $ref $dynamicRef $recursiveRef", _of(str), "text"),

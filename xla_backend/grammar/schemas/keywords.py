@@ -43,7 +43,7 @@ NOTES = frozenset(
     "title description default examples example $schema $id id $comment deprecated readOnly "
     "writeOnly $defs definitions $anchor $dynamicAnchor $recursiveAnchor $vocabulary discriminator "
     "xml externalDocs contentEncoding contentMediaType contentSchema then else minContains "
-    "maxContains nullable markdownDescription enumNames propertyOrdering".split()
+    "maxContains nullable components markdownDescription enumNames propertyOrdering".split()
 )
 """Keywords that allow and forbid nothing, or are read with others."""
 _FREE_FORMATS = frozenset("float double byte binary password".split())

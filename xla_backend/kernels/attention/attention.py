@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from xla_backend.kernels import machine_code, registration
+from xla_backend.kernels import machine_code
 from xla_backend.kernels.attention import exponential
 from xla_backend.kernels.attention.exponential import constant
 from xla_backend.kernels.attention.kv_blocks import BLOCK
@@ -78,10 +78,6 @@ def layer_bytes(kv_heads: int, head_size: int) -> int:
     `[ceil(D / 64), BLOCK, 64]`, float32.
     """
     return 4 * kv_heads * BLOCK * (head_size + COLUMNS * -(-head_size // COLUMNS))
-
-
-def prepare() -> None:
-    registration.prepare(NAME, build)
 
 
 def build(name: str) -> ir.Module:

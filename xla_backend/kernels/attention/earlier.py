@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from xla_backend.kernels import registration
 from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.kernels.attention.recurrence import RECENT, place_of
 from xla_backend.kernels.handler import Handler
@@ -34,10 +33,6 @@ def lines_in_state(taps: int) -> int:
 def row_bytes(taps: int, width: int) -> int:
     """Bytes that a layer takes of a row's state, a multiple of 64."""
     return -(-4 * lines_in_state(taps) * width // 64) * 64
-
-
-def prepare() -> None:
-    registration.prepare(NAME, build)
 
 
 def build(name: str) -> ir.Module:

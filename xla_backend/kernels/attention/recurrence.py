@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from llvmlite import ir
 
-from xla_backend.kernels import machine_code, registration
+from xla_backend.kernels import machine_code
 from xla_backend.kernels.handler import Handler
 from xla_backend.kernels.machine_code import (
     FLOAT,
@@ -102,11 +102,6 @@ class Heads(NamedTuple):
         """
         matrix = 4 * self.keys * self.values + 8
         return -(-(self.total * matrix + 4 * RECENT * self.line) // 64) * 64
-
-
-def prepare() -> None:
-    registration.prepare(NAME, build)
-    registration.prepare(STEP, build_step)
 
 
 def build(name: str) -> ir.Module:

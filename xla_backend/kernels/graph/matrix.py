@@ -152,5 +152,9 @@ class Stacked(NamedTuple):
 def _prepare(number_format: str, in_eight_bits: bool, *, is_split: bool = False) -> bool:
     """Starts compiling a product; returns whether it rounds activations to 8 bits."""
     in_eight_bits = in_eight_bits and number_format in FORMATS
-    matmul.prepare(number_format, in_eight_bits=in_eight_bits, is_split=is_split)
+    registration.prepare(
+        matmul.name_of(number_format, in_eight_bits=in_eight_bits, is_split=is_split)
+    )
+    if not is_split:
+        registration.prepare(matmul.columns_name_of(number_format))
     return in_eight_bits

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from xla_backend.kernels import machine_code, registration
+from xla_backend.kernels import machine_code
 from xla_backend.kernels.handler import Handler
 from xla_backend.kernels.machine_code import (
     BIT,
@@ -81,17 +81,6 @@ def name_of(number_format: str, *, in_eight_bits: bool = False, is_split: bool =
 def columns_name_of(number_format: str) -> str:
     """The name in XLA of the function that reads columns of a matrix."""
     return READING + number_format
-
-
-def prepare(number_format: str, *, in_eight_bits: bool = False, is_split: bool = False) -> None:
-    """Starts compiling a product and the columns of its format; see `registration.prepare`."""
-    name = name_of(number_format, in_eight_bits=in_eight_bits, is_split=is_split)
-    module = functools.partial(build, number_format, in_eight_bits, is_split)
-    registration.prepare(name, module)
-    if not is_split:
-        registration.prepare(
-            columns_name_of(number_format), functools.partial(build_columns, number_format)
-        )
 
 
 def build(number_format: str, in_eight_bits: bool, is_split: bool, name: str) -> ir.Module:

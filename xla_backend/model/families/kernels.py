@@ -13,7 +13,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from xla_backend.checkpoints import kinds
-from xla_backend.kernels import grammar
+from xla_backend.kernels import grammar, registration
 from xla_backend.kernels.attention import attention, earlier, recurrence
 from xla_backend.kernels.attention.recurrence import Heads
 from xla_backend.kernels.graph import kv_operations
@@ -61,11 +61,8 @@ class Kernels:
 
 
 def _prepare(has_states: bool) -> None:
-    attention.prepare()
-    earlier.prepare()
-    if has_states:
-        recurrence.prepare()
-    grammar.prepare()
+    names = [attention.NAME, earlier.NAME, grammar.MASK, grammar.ADVANCE, grammar.DRAFTS]
+    registration.prepare(*names, *([recurrence.NAME, recurrence.STEP] if has_states else []))
 
 
 KERNELS = {

@@ -102,6 +102,22 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
         text = await asyncio.to_thread(read)
         return {"content": text, "prompt": text, **body.ignored}
 
+    @api.get("/tokenizer_info")
+    async def tokenizer_info(model: str | None = None) -> dict[str, Any]:
+        """vLLM's description of a model's tokenizer."""
+        info = completer.info(model)
+        tokenizer = await completer.tokenizer(info.name)
+        return {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "chat_template": tokenizer.chat_template,
+            "model_max_length": info.context_length,
+        }
+
+    @api.get("/version")
+    async def version() -> dict[str, str]:
+        """This program's version."""
+        return {"version": __version__}
+
     @api.get("/props")
     async def props(model: str | None = None) -> dict[str, Any]:
         """llama.cpp's properties of a model and the server."""

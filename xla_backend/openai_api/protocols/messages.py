@@ -49,6 +49,7 @@ class MessagesRequest(OtherChat):
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
             "response_format": (self.output_config or {}).get("format") or self.output_format,
+            "reasoning_effort": (self.output_config or {}).get("effort"),
             "tools": self.tools and list(map(_tool, self.tools)),
             "tool_choice": "required" if kind == "any" else kind,
             "parallel_tool_calls": True
@@ -58,7 +59,8 @@ class MessagesRequest(OtherChat):
         system = self.system
         if isinstance(system, list):
             system = "\n\n".join(map(text_of, system))
-        return self.as_chat(own, [ChatMessage(role="system", content=system)] if system else ())
+        before = [ChatMessage(role="system", content=system)] if system else []
+        return self.as_chat(own, before, {"output_config": ("format", "effort")})
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
         elif kind == "tool_use":
             calls.append(block)
         elif kind == "thinking":
-            thoughts.append(str(block.get("thinking")))
+            thoughts.append(str(block.get("thinking") or ""))
         elif kind != "redacted_thinking":
             rest.append(block)
     if calls or rest or not results:

@@ -27,6 +27,7 @@ from xla_backend.openai_api.answers import (
     written,
 )
 from xla_backend.openai_api.errors import NotSupported
+from xla_backend.openai_api.history import text_of
 from xla_backend.openai_api.requests import ChatMessage, ChatRequest, OtherChat, Tokens
 from xla_backend.openai_api.writers import Facts, Writer, event
 
@@ -68,7 +69,7 @@ class ResponseRequest(OtherChat):
             return [{"role": "user", "content": self.input}]
         messages: list[dict[str, Any]] = []
         for item in self.input:
-            kind, last = item.get("type", "message"), messages[-1] if messages else {}
+            kind, last = item.get("type") or "message", messages[-1] if messages else {}
             if kind not in _ITEMS:  # of another model, such as a search
                 item = {"role": "assistant", "content": [item]}
                 kind = "message"
@@ -87,10 +88,7 @@ class ResponseRequest(OtherChat):
                 output = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
                 messages.append({"role": "tool", **output})
             else:
-                content = item.get("content")
-                parts = content if isinstance(content, list) else []
-                texts = [str(part["text"]) for part in parts if "text" in part]
-                thought = {"reasoning_content": "\n".join(texts)}
+                thought = {"reasoning_content": text_of(item.get("content"))}
                 messages.append({"role": "assistant", "content": None, **thought})
         return messages
 
@@ -100,8 +98,9 @@ class ResponseRequest(OtherChat):
         Args:
             before: messages of the conversation so far.
         """
+        more = self.model_extra or {}
         for name in ("background", "conversation", "prompt"):
-            if (self.model_extra or {}).pop(name, None):
+            if more.pop(name, None):
                 raise NotSupported(name, f"{name} is not supported. Leave it out.")
         choice = self.tool_choice
         if isinstance(choice, dict) and choice.get("type") == "function":
@@ -113,10 +112,12 @@ class ResponseRequest(OtherChat):
             "max_completion_tokens": self.max_output_tokens,
             "response_format": (self.text or {}).get("format"),
             "reasoning_effort": (self.reasoning or {}).get("effort"),
-            "logprobs": True if _LOGPROBS in (self.include or ()) else None,
+            "logprobs": _LOGPROBS in (self.include or ()) or bool(more.get("top_logprobs")),
         }
         system = [Message("system", self.instructions)] if self.instructions else []
-        return self.as_chat(own, [ChatMessage(**each.to_dict()) for each in (*system, *before)])
+        messages = [ChatMessage(**each.to_dict()) for each in (*system, *before)]
+        read = {"text": ("format",), "reasoning": ("effort",), "include": (_LOGPROBS,)}
+        return self.as_chat(own, messages, read)
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:

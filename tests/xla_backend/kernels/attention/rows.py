@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from xla_backend.kernels import registration
 from xla_backend.kernels.attention import attention
 from xla_backend.kernels.graph.kv_operations import Addresses, Softmax
 
@@ -43,7 +44,7 @@ class Rows:
         layer = attention.layer_bytes(kv_heads, size)
         assert not layer % 64
         self._layer = np.array([layer * (LAYERS - 1), window, 0], np.int64)
-        attention.prepare()
+        registration.prepare(attention.NAME)
 
     def forget(self) -> None:
         """A new memory, full of what are no numbers."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from xla_backend.kernels import registration
 from xla_backend.kernels.attention import recurrence
 from xla_backend.kernels.attention.recurrence import LANES, RECENT, Heads
 from xla_backend.kernels.graph import kv_operations
@@ -24,7 +25,7 @@ class Rows:
         self.lines[..., -2 * heads.total :] = generator.random((ROWS, LENGTH, 2 * heads.total))
         self._states = np.full((ROWS, 64 + heads.row_bytes // 4), np.nan, np.float32)
         self.expected = np.stack([self._read(lines.astype(np.float64)) for lines in self.lines])
-        recurrence.prepare()
+        registration.prepare(recurrence.NAME, recurrence.STEP)
         self._advance = tf.function(
             lambda lines, places, blocks, layer: kv_operations.Addresses(places, blocks).advance(
                 lines, layer, heads

@@ -11,12 +11,7 @@ from xla_backend.checkpoints.architectures.decoder import (
     mamba,
 )
 from xla_backend.checkpoints.architectures.forms import ParallelForm
-from xla_backend.checkpoints.architectures.gguf import (
-    MAMBA,
-    SHARED_EXPERT,
-    GGUFLayout,
-    GGUFSettings,
-)
+from xla_backend.checkpoints.architectures.gguf import MAMBA, GGUFLayout, GGUFSettings
 
 
 def _fields(config: Any) -> dict[str, Any]:
@@ -70,6 +65,6 @@ ARCHITECTURES = (
             "pre_ff_layernorm": "post_attention_layernorm",
             "final_layernorm": "norm",
         },
-        gguf=GGUFLayout(architecture="falcon-h1", names=SHARED_EXPERT | MAMBA, complete=_from_gguf),
+        gguf=GGUFLayout(architecture="falcon-h1", names=MAMBA, complete=_from_gguf),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xla_backend.checkpoints.architectures.decoder import DecoderArchitecture, attention_biases
+from xla_backend.checkpoints.architectures.decoder import DecoderArchitecture
 from xla_backend.checkpoints.architectures.gguf import POST_NORMS, GGUFLayout, GGUFSettings
 
 _LARGEST = {("gemma2", 46), ("gemma3", 62)}
@@ -13,10 +13,7 @@ _LARGEST = {("gemma2", 46), ("gemma3", 62)}
 
 
 def _gemma(config: Any) -> dict[str, Any]:
-    return attention_biases(config) | {
-        "norm_offset": 1.0,
-        "embedding_scale": config.hidden_size**0.5,
-    }
+    return {"norm_offset": 1.0, "embedding_scale": config.hidden_size**0.5}
 
 
 def _post_norms(config: Any) -> dict[str, Any]:

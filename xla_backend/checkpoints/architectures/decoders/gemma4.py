@@ -6,11 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from xla_backend.checkpoints.architectures.decoder import (
-    DecoderArchitecture,
-    attention,
-    attention_biases,
-)
+from xla_backend.checkpoints.architectures.decoder import DecoderArchitecture, attention
 from xla_backend.checkpoints.architectures.forms import AttentionForm, GatedForm
 from xla_backend.checkpoints.architectures.gguf import POST_NORMS, GGUFLayout, GGUFSettings
 from xla_backend.interface.errors import ModelUnavailable
@@ -22,7 +18,7 @@ def _fields(config: Any) -> dict[str, Any]:
             "the model's config.json sets use_bidirectional_attention to all, and only causal "
             "attention is supported."
         )
-    return attention_biases(config) | {
+    return {
         "activation": config.hidden_activation,
         "has_post_norms": True,
         "qk_norm": "head",

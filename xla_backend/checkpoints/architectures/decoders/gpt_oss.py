@@ -11,24 +11,15 @@ from typing import Any
 import numpy as np
 
 from xla_backend.checkpoints.architectures.architecture import Piece
-from xla_backend.checkpoints.architectures.decoder import (
-    DecoderArchitecture,
-    attention_biases,
-    experts,
-)
-from xla_backend.checkpoints.architectures.forms import DecoderForm, ExpertsForm
+from xla_backend.checkpoints.architectures.decoder import DecoderArchitecture, experts
+from xla_backend.checkpoints.architectures.forms import DecoderForm, ExpertsForm, FeedForwardForm
 from xla_backend.checkpoints.architectures.gguf import GGUFLayout, GGUFSettings
 
 _EXPERTS = re.compile(r"mlp\.experts\.(?:(\d+)\.)?(gate_up|down)_proj(_bias)?")
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    return attention_biases(config) | {"feed_forward_bias": True, "has_sinks": True}
-
-
-def _experts(config: Any, place: int) -> ExpertsForm:
-    clamp = (config.swiglu_limit, config.swiglu_alpha)
-    return experts(config, config.intermediate_size, True, clamp=clamp)
+def _experts(config: Any, place: int) -> FeedForwardForm:
+    return experts(config, place, clamp=(config.swiglu_limit, config.swiglu_alpha))
 
 
 def _split(form: DecoderForm, part: str, leaf: str) -> Iterator[Piece]:
@@ -58,7 +49,6 @@ def _columns(index: tuple[Any, ...]) -> Callable[[Any], Any]:
 
 
 def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
-    settings.experts(values, own_width=False, sums_to_one=False)
     values["sliding_window"] = settings.value("attention.sliding_window", int, 0)
     values["rope_parameters"]["truncate"] = False  # which no file says
 
@@ -68,7 +58,7 @@ ARCHITECTURES = (
         model_type="gpt_oss",
         name="GPT-OSS",
         quantizations=("mxfp4",),
-        fields=_fields,
+        fields=lambda config: {"feed_forward_bias": True, "has_sinks": True},
         feed_forward=_experts,
         names=lambda config: {"mlp.router": "mlp.gate", "self_attn.sinks": "self_attn.sink.weight"},
         split=_split,

@@ -8,18 +8,12 @@ from typing import Any
 from xla_backend.checkpoints.architectures.decoder import (
     DecoderArchitecture,
     attention,
-    attention_biases,
     experts,
     layer_kind,
     mamba,
     require,
 )
-from xla_backend.checkpoints.architectures.forms import (
-    AttentionForm,
-    ExpertsForm,
-    GatedForm,
-    StateForm,
-)
+from xla_backend.checkpoints.architectures.forms import AttentionForm, StateForm
 from xla_backend.checkpoints.architectures.gguf import (
     MAMBA,
     SHARED_EXPERT,
@@ -29,8 +23,7 @@ from xla_backend.checkpoints.architectures.gguf import (
 
 
 def _fields(config: Any) -> dict[str, Any]:
-    return attention_biases(config) | {
-        "feed_forward_bias": getattr(config, "mlp_bias", False),
+    return {
         "score_scale": config.attention_multiplier,
         "embedding_scale": config.embedding_multiplier,
         "residual_scale": config.residual_multiplier,
@@ -46,17 +39,6 @@ def _hybrid(config: Any, place: int) -> AttentionForm | StateForm:
     return mamba(config)
 
 
-def _experts(config: Any, place: int) -> ExpertsForm:
-    return experts(config, config.intermediate_size, True)
-
-
-def _shared_experts(config: Any, place: int) -> GatedForm | ExpertsForm:
-    shared = config.shared_intermediate_size
-    if not config.num_local_experts:
-        return GatedForm(shared)
-    return experts(config, config.intermediate_size, True, shared=shared)
-
-
 def _names(config: Any) -> dict[str, str]:
     shared = "mlp.shared_expert" if config.num_local_experts else "mlp"
     return {
@@ -69,10 +51,6 @@ def _names(config: Any) -> dict[str, str]:
 
 
 def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
-    if settings.experts(values, own_width=False, sums_to_one=False) and (
-        shared := settings.shared_expert()
-    ):
-        values["shared_intermediate_size"] = shared
     values |= {
         "embedding_multiplier": settings.value("embedding_scale", float, 1.0),
         "residual_multiplier": settings.value("residual_scale", float, 1.0),
@@ -81,22 +59,14 @@ def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
     }
 
 
-def _dense_from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
-    _from_gguf(settings, values)
-    values["mlp_bias"] = "blk.0.ffn_up.bias" in settings.tensors
-
-
-def _moe_from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
-    _from_gguf(settings, values)
-    if "shared_intermediate_size" in values:
-        values["model_type"] = "granitemoeshared"
-
-
 def _hybrid_from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
     has_positions = settings.value("rope.scaling.finetuned", bool, True)
+    if "num_local_experts" not in values:
+        values |= {
+            "num_local_experts": 0,
+            "shared_intermediate_size": values["intermediate_size"],
+        }
     values |= settings.mamba() | {
-        "num_local_experts": 0,
-        "shared_intermediate_size": values["intermediate_size"],
         "attention_bias": settings.has("attn_q.bias"),
         "layer_types": settings.layer_types("linear_attention", "ssm_a"),
         "mamba_expand": settings.size("ssm.inner_size") // settings.width,
@@ -110,26 +80,23 @@ ARCHITECTURES = (
         model_type="granite",
         name="Granite",
         fields=_fields,
-        gguf=GGUFLayout(architecture="granite", is_permuted=True, complete=_dense_from_gguf),
+        gguf=GGUFLayout(architecture="granite", is_permuted=True, complete=_from_gguf),
     ),
     DecoderArchitecture(
         model_type="granitemoe",
         name="Granite MoE",
         fields=_fields,
-        feed_forward=_experts,
+        feed_forward=experts,
         names=_names,
         gguf=GGUFLayout(
-            architecture="granitemoe",
-            names=SHARED_EXPERT,
-            is_permuted=True,
-            complete=_moe_from_gguf,
+            architecture="granitemoe", names=SHARED_EXPERT, is_permuted=True, complete=_from_gguf
         ),
     ),
     DecoderArchitecture(
         model_type="granitemoeshared",
         name="Granite MoE",
         fields=_fields,
-        feed_forward=_shared_experts,
+        feed_forward=experts,
         names=_names,
     ),
     DecoderArchitecture(
@@ -138,7 +105,7 @@ ARCHITECTURES = (
         required={"time_step_limit": (0.0, float("inf"))},
         fields=_fields,
         mixer=_hybrid,
-        feed_forward=_shared_experts,
+        feed_forward=experts,
         names=_names,
         gguf=GGUFLayout(
             architecture="granitehybrid",

@@ -9,18 +9,17 @@ from typing import Any
 from xla_backend.checkpoints.architectures.decoder import (
     DecoderArchitecture,
     attention,
-    attention_biases,
     experts,
     layer_kind,
+    require,
 )
 from xla_backend.checkpoints.architectures.forms import (
     AttentionForm,
     ConvolutionForm,
-    ExpertsForm,
+    FeedForwardForm,
     GatedForm,
 )
 from xla_backend.checkpoints.architectures.gguf import GGUFLayout, GGUFSettings
-from xla_backend.interface.errors import ModelUnavailable
 
 _NAMES = {
     "feed_forward": "mlp",
@@ -43,30 +42,19 @@ _LFM3_NAMES = _NAMES | {
     "post_ffn_norm": "post_feedforward_layernorm",
     "self_attn.gate_proj": "self_attn.g_proj",  # in the first files
 }
-_GGUF_NAMES = {
-    "shortconv.conv": "conv.conv",
-    "shortconv.in_proj": "conv.in_proj",
-    "shortconv.out_proj": "conv.out_proj",
-}
-
-
-def _lfm2(config: Any) -> dict[str, Any]:
-    return {"activation": "silu", "qk_norm": "head"}
+_GGUF_NAMES = {f"shortconv.{x}": f"conv.{x}" for x in ("conv", "in_proj", "out_proj")}
+_NORMED_HEADS = {"qk_norm": "head"}
 
 
 def _lfm3(config: Any) -> dict[str, Any]:
     gates = "head" if config.use_attention_gate else None
-    return attention_biases(config) | _lfm2(config) | {"has_post_norms": True, "gates": gates}
+    return _NORMED_HEADS | {"has_post_norms": True, "gates": gates}
 
 
 def _mixer(config: Any, place: int) -> AttentionForm | ConvolutionForm:
     if layer_kind(config, place) != "conv":
         return attention(config, place)
-    if config.conv_L_cache < 2:
-        raise ModelUnavailable(
-            f"the model's config.json sets conv_L_cache to {config.conv_L_cache}; it must be 2 "
-            "or more."
-        )
+    require(config.conv_L_cache > 1, "conv_L_cache", config.conv_L_cache, "be 2 or more")
     return ConvolutionForm(config.conv_L_cache, config.conv_bias)
 
 
@@ -80,16 +68,11 @@ def _gated(config: Any, place: int) -> GatedForm:
     return GatedForm(inner)
 
 
-def _experts(config: Any, place: int) -> GatedForm | ExpertsForm:
+def _experts(config: Any, place: int) -> FeedForwardForm:
     if place < config.num_dense_layers:
         return GatedForm(config.intermediate_size)
-    return experts(
-        config,
-        config.moe_intermediate_size,
-        config.norm_topk_prob,
-        sigmoid_scale=config.routed_scaling_factor,
-        favours=config.use_expert_bias,
-    )
+    scale, favours = config.routed_scaling_factor, config.use_expert_bias
+    return experts(config, place, sigmoid_scale=scale, favours=favours)
 
 
 def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
@@ -104,10 +87,7 @@ def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
 
 def _moe_from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
     _from_gguf(settings, values)
-    settings.experts(values, own_width=True, sums_to_one=True)
-    values.pop("num_local_experts", None)
     values |= {
-        "num_experts": settings.size("expert_count"),
         "num_dense_layers": settings.value("leading_dense_block_count", int, 0),
         "routed_scaling_factor": settings.value("expert_weights_scale", float, 1.0) or 1.0,
         "use_expert_bias": any("exp_probs_b" in name for name in settings.tensors),
@@ -119,7 +99,7 @@ ARCHITECTURES = (
         model_type="lfm2",
         name="LFM2",
         image_models=("lfm2_vl",),
-        fields=_lfm2,
+        fields=lambda config: _NORMED_HEADS,
         mixer=_mixer,
         feed_forward=_gated,
         names=lambda config: _LFM2_NAMES,
@@ -128,7 +108,7 @@ ARCHITECTURES = (
     DecoderArchitecture(
         model_type="lfm2_moe",
         name="LFM2 MoE",
-        fields=_lfm2,
+        fields=lambda config: _NORMED_HEADS,
         mixer=_mixer,
         feed_forward=_experts,
         names=lambda config: _LFM2_NAMES,

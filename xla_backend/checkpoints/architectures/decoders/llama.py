@@ -7,25 +7,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from xla_backend.checkpoints.architectures.decoder import (
-    DecoderArchitecture,
-    attention,
-    attention_biases,
-)
+from xla_backend.checkpoints.architectures.decoder import DecoderArchitecture, attention
 from xla_backend.checkpoints.architectures.forms import AttentionForm
-from xla_backend.checkpoints.architectures.gguf import GGUFLayout, GGUFSettings
-
-
-def _fields(config: Any) -> dict[str, Any]:
-    return attention_biases(config) | {"feed_forward_bias": config.mlp_bias}
+from xla_backend.checkpoints.architectures.gguf import GGUFLayout
 
 
 def _smollm3(config: Any, place: int) -> AttentionForm:
     return attention(config, place, is_rotated=bool(config.no_rope_layers[place]))
-
-
-def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
-    values["mlp_bias"] = "blk.0.ffn_up.bias" in settings.tensors
 
 
 ARCHITECTURES = (
@@ -34,8 +22,7 @@ ARCHITECTURES = (
         name="Llama",
         required={"pretraining_tp": 1},
         image_models=("idefics3", "internvl", "llava", "llava_next", "smolvlm"),
-        fields=_fields,
-        gguf=GGUFLayout(architecture="llama", is_permuted=True, complete=_from_gguf),
+        gguf=GGUFLayout(architecture="llama", is_permuted=True),
     ),
     DecoderArchitecture(model_type="mistral", name="Mistral"),
     DecoderArchitecture(
@@ -43,13 +30,12 @@ ARCHITECTURES = (
         name="Ministral 3",
         image_models=("mistral3",),
         mixer=functools.partial(attention, grows_queries=True),
-        gguf=GGUFLayout(architecture="mistral3", is_permuted=True, complete=_from_gguf),
+        gguf=GGUFLayout(architecture="mistral3", is_permuted=True),
     ),
     DecoderArchitecture(
         model_type="smollm3",
         name="SmolLM3",
-        fields=_fields,
         mixer=_smollm3,
-        gguf=GGUFLayout(architecture="smollm3", is_permuted=True, complete=_from_gguf),
+        gguf=GGUFLayout(architecture="smollm3", is_permuted=True),
     ),
 )

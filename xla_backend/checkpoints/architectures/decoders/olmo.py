@@ -5,31 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from xla_backend.checkpoints.architectures.decoder import (
-    DecoderArchitecture,
-    attention_biases,
-    experts,
-)
-from xla_backend.checkpoints.architectures.forms import ExpertsForm
+from xla_backend.checkpoints.architectures.decoder import DecoderArchitecture, experts
 from xla_backend.checkpoints.architectures.gguf import POST_NORMS, GGUFLayout, GGUFSettings
 
 
 def _olmo2(config: Any) -> dict[str, Any]:
-    own = {"qk_norm": "all", "has_pre_norms": False, "has_post_norms": True}
-    return attention_biases(config) | own
-
-
-def _experts(config: Any, place: int) -> ExpertsForm:
-    return experts(config, config.intermediate_size, config.norm_topk_prob)
+    return {"qk_norm": "all", "has_pre_norms": False, "has_post_norms": True}
 
 
 def _olmo2_from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
     if settings.value("attention.sliding_window", int, 0):
         values |= settings.windows(4) | {"model_type": "olmo3"}
-
-
-def _olmoe_from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
-    settings.experts(values, own_width=False, sums_to_one=False)
 
 
 ARCHITECTURES = (
@@ -46,8 +32,8 @@ ARCHITECTURES = (
         model_type="olmoe",
         name="OLMoE",
         required={"clip_qkv": None},
-        fields=lambda config: attention_biases(config) | {"qk_norm": "all"},
-        feed_forward=_experts,
-        gguf=GGUFLayout(architecture="olmoe", complete=_olmoe_from_gguf),
+        fields=lambda config: {"qk_norm": "all"},
+        feed_forward=experts,
+        gguf=GGUFLayout(architecture="olmoe"),
     ),
 )

@@ -14,8 +14,7 @@ from xla_backend.checkpoints.architectures.decoder import (
     require,
     state_sizes,
 )
-from xla_backend.checkpoints.architectures.decoders.qwen import qwen3
-from xla_backend.checkpoints.architectures.forms import AttentionForm, ExpertsForm, StateForm
+from xla_backend.checkpoints.architectures.forms import AttentionForm, StateForm
 from xla_backend.checkpoints.architectures.gguf import SHARED_EXPERT, GGUFLayout, GGUFSettings
 
 _SIZES = tuple(
@@ -37,7 +36,7 @@ _GGUF_NAMES = SHARED_EXPERT | {
 
 
 def _fields(config: Any) -> dict[str, Any]:
-    return qwen3(config) | {"norm_offset": 1.0, "gates": "number"}
+    return {"qk_norm": "head", "norm_offset": 1.0, "gates": "number"}
 
 
 def _mixer(config: Any, place: int) -> AttentionForm | StateForm:
@@ -50,19 +49,12 @@ def _mixer(config: Any, place: int) -> AttentionForm | StateForm:
     return StateForm("delta", **state_sizes(config, _SIZES), alternate=alternate)
 
 
-def _experts(config: Any, place: int) -> ExpertsForm:
-    shared = config.shared_expert_intermediate_size
-    inner = config.moe_intermediate_size
-    return experts(config, inner, True, shared=shared, gates_shared=shared > 0)
-
-
 def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
     heads = settings.size("ssm.time_step_rank")
     values |= {
         # Further layers guess drafts.
         "num_hidden_layers": settings.layers - settings.value("nextn_predict_layers", int, 0),
         "layer_types": settings.layer_types("linear_attention", "ssm_a"),
-        "attention_bias": False,
         "linear_conv_kernel_dim": settings.size("ssm.conv_kernel"),
         "linear_key_head_dim": settings.size("ssm.state_size"),
         "linear_num_key_heads": settings.size("ssm.group_count"),
@@ -71,13 +63,6 @@ def _from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
         "linear_heads_alternate": True,
     }
     values["layer_types"] = values["layer_types"][: values["num_hidden_layers"]]
-
-
-def _moe_from_gguf(settings: GGUFSettings, values: dict[str, Any]) -> None:
-    _from_gguf(settings, values)
-    if settings.experts(values, own_width=True, sums_to_one=True):
-        values["num_experts"] = values.pop("num_local_experts")
-        values["shared_expert_intermediate_size"] = settings.shared_expert()
 
 
 ARCHITECTURES = (
@@ -104,14 +89,13 @@ ARCHITECTURES = (
         image_models=("qwen3_5_moe",),
         fields=_fields,
         mixer=_mixer,
-        feed_forward=_experts,
+        feed_forward=experts,
         gguf=GGUFLayout(
             architecture="qwen35moe",
             names=_GGUF_NAMES,
             has_offset_norms=True,
             rotates_part=True,
-            has_widths=False,
-            complete=_moe_from_gguf,
+            complete=_from_gguf,
         ),
     ),
 )
