@@ -35,6 +35,7 @@ def test_every_setting_is_read() -> None:
         variables='{"Name": "Ada"}',
         exact_key="true",
         questions="Is it?\nWas it?",
+        tools="[]",
         answer_as="Choice",
         choices="yes\nno",
         max_new_tokens="33",
@@ -66,6 +67,7 @@ def test_every_setting_is_read() -> None:
         "variables": '{"name": "Ada"}',
         "exact_key": True,
         "questions": "Is it?\nWas it?",
+        "tools": "[]",
         "answer_as": "Choice",
         "choices": "yes\nno",
     }
@@ -148,9 +150,11 @@ def test_what_a_draft_does_not_name_is_empty_in_a_request_of_its_own() -> None:
         ("exact_key", "perhaps", "exact_key must be 1 or 0, not 'perhaps'."),
         ("run", "yes please", "run must be 1 or 0"),
         ("temprature", "1", "There is no setting 'temprature'."),
-        ("answer_as", "Number", "answer_as must be one of Text, JSON, Choice, Yes or no"),
+        ("answer_as", "Number", "answer_as must be one of Text, JSON, Tools, Choice, Yes or no"),
         ("messages", '[{"role": "fox", "content": ""}]', "messages must be a JSON list like"),
         ("messages", "[" * 99_999, "messages must be a JSON list like"),
+        ("tools", '{"type": "function"}', "tools must be a JSON list"),
+        ("tools", '[{"type": "code"}]', "a tool of the type 'code' is not supported"),
         ("variables", '{"name": 1}', "variables must be a JSON object of texts"),
     ],
 )
