@@ -56,6 +56,6 @@ def quote(sentence: str, about: str) -> h.Node:
     """A button that copies the sentence with what was measured."""
     if not sentence:
         return None
-    return h.button(".file.quote", data_text=f"{sentence}\n{about}", type="button", title=sentence)[
-        "Copy in words"
-    ]
+    return h.button(
+        ".file.quote", data_quote=f"{sentence}\n{about}", type="button", title=sentence
+    )["Copy in words"]

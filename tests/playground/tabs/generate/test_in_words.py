@@ -54,5 +54,5 @@ def test_nothing_written_is_not_quoted() -> None:
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_the_button_carries_the_sentence_and_what_was_measured(text: str) -> None:
     markup = rendered(quote)(latency(result()), text)
-    [carried] = re.findall(r'data-text="([^"]*)"', markup)
+    [carried] = re.findall(r'data-quote="([^"]*)"', markup)
     assert unescape(carried) == f"{latency(result())}\n{text}"
