@@ -104,7 +104,7 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
             own = _options(parsed, backend.load(parsed.model).sampling)
             prompt = question(text, parsed.system)
         mode = None if own.needs_rows else "padded"
-        return backend.generate(parsed.model, prompt, own, mode=mode, exact_key=parsed.exact_key)
+        return backend.generate(parsed.model, prompt, own, mode=mode)
 
     return _answer_all(parsed, out, parsed.prompts, answer)
 
@@ -294,6 +294,7 @@ _FORMS: dict[str, dict[str, Any]] = {
     "stop_token_ids": {"metavar": "ID", "action": "append", "type": _number},
     "include_stop_str_in_output": {"action": "store_true", "default": None},
     "ignore_eos": {"action": "store_true", "default": None},
+    "exact_key": {"action": "store_true", "default": None},
 }
 """The forms of options that are not numbers."""
 _NOT_OF_SPEECH = (
@@ -315,7 +316,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_switch(new, "--json-object", "the text is a JSON object")
     _add(new, "--regex", "PATTERN", "the text matches this regular expression")
     _add(new, "--choice", "TEXT", "the text is this, or another --choice", action="append")
-    _add_switch(new, "--exact-key", "never reuse a larger compiled function")
 
     about = "answer questions about a text with probabilities; generate nothing"
     new = _command(commands, decide, about, PACKAGED_MODEL)

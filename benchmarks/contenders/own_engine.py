@@ -24,10 +24,13 @@ class Model:
     def generate(self, request: Request) -> list[int]:
         """The new tokens."""
         options = GenerationOptions(
-            max_new_tokens=request.new_tokens, num_beams=request.num_beams, ignore_eos=True
+            max_new_tokens=request.new_tokens,
+            num_beams=request.num_beams,
+            ignore_eos=True,
+            exact_key=True,
         )
         prompt = TokenIds(tuple(request.ids))
-        result = self._backend.generate(self._model, prompt, options, exact_key=True)
+        result = self._backend.generate(self._model, prompt, options)
         return [token.id for token in result.tokens]
 
     def likely(self, ids: tuple[int, ...]) -> Likely:

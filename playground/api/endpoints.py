@@ -26,7 +26,6 @@ from xla_backend.interface.requests import SpeechRequest, TextRequest
 _MEANINGS = {
     "prompt": "The text to continue; for T5 models, the text to answer, including the task.",
     "model": "Name of an offered model.",
-    "exact_key": "Do not reuse a larger compiled function.",
     "chat": "Whether the prompt is a question to an instruct model, not a text to continue.",
     "system": "The system prompt; only with chat.",
 } | {
@@ -49,19 +48,17 @@ def add_endpoints(page: "PageContext") -> None:
     backend = page.backend
     default_model = next((info.name for info in page.models()), "")
 
-    def request_from(*values: Any) -> tuple[str, Prompt, GenerationOptions, bool]:
-        """The checked model, prompt, options and exact key."""
+    def request_from(*values: Any) -> tuple[str, Prompt, GenerationOptions]:
+        """The checked model, prompt and options."""
         given = dict(zip(REQUEST, values, strict=True))
-        prompt, model, exact_key, chat, system = (
-            given.pop(name) for name in ("prompt", "model", "exact_key", "chat", "system")
-        )
+        prompt, model, chat, system = map(given.pop, ("prompt", "model", "chat", "system"))
         if chat:
             prompt = question(prompt, system)
         elif system:
             raise InvalidRequest("system needs chat: a text to continue has no system prompt.")
         options = GenerationOptions(**{name: of for name, of in given.items() if of is not None})
         page.check_request(model, prompt, options)
-        return model, prompt, options, exact_key
+        return model, prompt, options
 
     async def generate(*values: Any) -> dict[str, Any]:
         """Continue or answer a prompt, and report the cache outcome and the times.
@@ -70,9 +67,8 @@ def add_endpoints(page: "PageContext") -> None:
             An object with model, text, prompt_tokens, new_tokens, key, cache,
             timing, ttft_s and tpot_s (seconds).
         """
-        model, prompt, options, exact_key = request_from(*values)
-        mode = page_mode(options)
-        request = TextRequest(model, prompt, options, mode, exact_key, in_chunks=False)
+        model, prompt, options = request_from(*values)
+        request = TextRequest(model, prompt, options, page_mode(options), in_chunks=False)
         stream = await asyncio.to_thread(backend.submit, request)
         return (await stream.whole()).to_json()
 
@@ -85,9 +81,8 @@ def add_endpoints(page: "PageContext") -> None:
             An object with cache, key, requested_key, prompt_tokens and expected_s (seconds, or null
             if nothing comparable was measured yet).
         """
-        model, prompt, options, exact_key = await asyncio.to_thread(request_from, *values)
-        mode = page_mode(options)
-        return backend.predict(model, prompt, options, mode=mode, exact_key=exact_key).to_json()
+        model, prompt, options = await asyncio.to_thread(request_from, *values)
+        return backend.predict(model, prompt, options, mode=page_mode(options)).to_json()
 
     async def models() -> list[dict[str, Any]]:
         """List the models that requests can name, for text and for speech.
@@ -128,13 +123,13 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
     `GenerationOptions`, and descriptions from the docstring.
     """
     kinds: dict[str, Any] = {"prompt": str, "model": str, "chat": bool, "system": str}
-    kinds |= get_type_hints(GenerationOptions) | {"exact_key": bool}
+    kinds |= get_type_hints(GenerationOptions)
     # Their types in JSON.
     kinds |= {"logit_bias": dict[str, float], "stop": list[str], "stop_token_ids": list[int]}
     kinds |= {"grammar": dict[str, Any] | None}
     # Without this, Gradio's panel writes Python's False into JavaScript and JSON.
     kinds["early_stopping"] |= None
-    defaults = {"model": default_model, "chat": False, "system": "", "exact_key": False}
+    defaults = {"model": default_model, "chat": False, "system": ""}
     defaults |= GenerationOptions().to_dict()
     defaults["early_stopping"] = None
     parameters = [

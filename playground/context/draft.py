@@ -18,6 +18,7 @@ from playground.context import json_values as kinds
 from playground.ui.markup import clean, quoted
 from playground.ui.option_controls import EARLY_STOPPING, NAMES, grammar_from, stops_from
 from xla_backend import GenerationOptions, InvalidRequest, Message, ModelInfo
+from xla_backend.interface.options import DEFAULT_OPTIONS
 from xla_backend.interface.tools import Tools
 from xla_backend.openai_api.history import calls_of
 from xla_backend.openai_api.host import meant
@@ -36,7 +37,6 @@ _EMPTY: dict[str, Any] = {
     "begins_with": "",
     "raw": False,
     "variables": "",
-    "exact_key": False,
     "questions": "",
     "tools": "",
 }
@@ -211,7 +211,7 @@ def _model(text: str, models: Sequence[ModelInfo]) -> str:
 
 
 def _setting(name: str, text: str) -> Any:
-    if name in ("raw", "exact_key"):
+    if name == "raw":
         return _switch(name, text)
     if name == "answer_as" and text not in ANSWERS:
         raise InvalidRequest(f"answer_as must be one of {', '.join(ANSWERS)}, not {quoted(text)}.")
@@ -239,6 +239,8 @@ def _option(name: str, text: str, bounds: tuple[float, float] | None) -> Any:
     value: Any = text
     if name == "early_stopping":
         value = {"true": True, "false": False, **EARLY_STOPPING}.get(text.lower(), text)
+    elif isinstance(getattr(DEFAULT_OPTIONS, name), bool):
+        value = _switch(name, text)
     elif name == "stop":
         value = tuple(stops_from(text))
     elif name == "grammar":

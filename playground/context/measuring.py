@@ -147,7 +147,7 @@ def check_answerable(
     """
     page.check_request(model, prompt, options)
     try:
-        page.backend.predict(model, prompt, options, exact_key=True)
+        page.backend.predict(model, prompt, options, mode="padded")
     except ModelUnavailable:
         # The tokenizer is not downloaded yet: the run will do it, or raise the error.
         if not any(info.source == "hub" for info in page.models() if info.name == model):

@@ -24,7 +24,6 @@ class FilledRequest:
     model: str
     prompt: Prompt  # messages for an instruct model, unless it is raw
     options: GenerationOptions
-    exact_key: bool
     holds_seed: bool  # whether the seed stays; otherwise each run draws a new one
 
 
@@ -77,9 +76,8 @@ class RequestFields:
         Raises:
             InvalidRequest: an option is empty or out of range, or something cannot be read.
         """
-        model, exact_key = self._value(values, "model"), bool(self._value(values, "exact_key"))
-        holds_seed, options = values[self.controls.hold], self.options(values)
-        return FilledRequest(model, self.prompt(values), options, exact_key, holds_seed)
+        model, holds_seed = self._value(values, "model"), values[self.controls.hold]
+        return FilledRequest(model, self.prompt(values), self.options(values), holds_seed)
 
     def check_variables(self, values: Mapping[Any, Any]) -> None:
         """Asks for the values of variables before a request is sent with their names in it.

@@ -29,7 +29,7 @@ from xla_backend import (
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.decisions import Question
 from xla_backend.interface.request_queue import SOURCE, Source
-from xla_backend.interface.requests import Mode
+from xla_backend.interface.requests import Mode, TextRequest
 from xla_backend.interface.results import Progress
 from xla_backend.interface.timing import Span
 
@@ -98,7 +98,6 @@ class Shown:
     result: GenerationResult  # the engine's answer
     # seconds of waiting for the engine's start, which `result.timing` does not include
     other_s: float = 0.0
-    exact_key: bool = False  # whether only the exact cache key was allowed
     # whether it waited for its function to be compiled in the background, with no other request
     # ahead: that is its `queue_s`
     awaited_background: bool = False
@@ -218,7 +217,6 @@ class TextRun(VisitorRun[str, GenerationResult]):
         model: str,
         prompt: Prompt,
         options: GenerationOptions,
-        exact_key: bool = False,
         cache_salt: str = "",
         questions: tuple[Question, ...] = (),
         tools: tuple[dict[str, Any], ...] = (),
@@ -226,23 +224,26 @@ class TextRun(VisitorRun[str, GenerationResult]):
         super().__init__(model)
         self.prompt = prompt
         self.options = options
-        self.exact_key = exact_key
         self.cache_salt = cache_salt
         self.questions = questions
         self.tools = tools
         self.text = ""
 
-    def _open(self, backend: AnyBackend) -> AnyTextStream:
-        return backend.stream(
+    @property
+    def request(self) -> TextRequest:
+        """What the engine is asked for."""
+        return TextRequest(
             self.model,
             self.prompt,
             self.options,
             mode=None if self.cache_salt or self.questions else page_mode(self.options),
-            exact_key=self.exact_key,
             cache_salt=self.cache_salt,
             questions=self.questions,
             tools=self.tools,
         )
+
+    def _open(self, backend: AnyBackend) -> AnyTextStream:
+        return backend.submit(self.request)
 
     async def steps(self, backend: AnyBackend) -> AsyncIterator[str]:
         """Runs the request; yields the growing text, and at every new state the text so far.
@@ -270,7 +271,6 @@ class TextRun(VisitorRun[str, GenerationResult]):
             self.prompt,
             result,
             self.other_s,
-            self.exact_key,
             bool(was_missing and result.cache is CacheOutcome.HIT and not self.ahead),
             tuple(self.spans),
         )

@@ -26,7 +26,6 @@ class SettingFields:
     model: gr.Dropdown
     system: gr.Textbox
     answer_as: gr.Radio
-    exact_key: gr.Checkbox
     controls: OptionControls
     speech_model: gr.Dropdown | None
     language: gr.Dropdown | None
@@ -34,7 +33,7 @@ class SettingFields:
     @property
     def inputs(self) -> list[Field]:
         """Those of texts."""
-        fixed: list[Field] = [self.model, self.system, self.answer_as, self.exact_key]
+        fixed: list[Field] = [self.model, self.system, self.answer_as]
         return [*fixed, self.controls.hold, *self.controls.inputs]
 
     def options(self, values: Mapping[Any, Any]) -> GenerationOptions:

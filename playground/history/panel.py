@@ -175,7 +175,6 @@ class HistoryPanel:
             "prompt": run["prompt"],
             "system": run["system"] or "",
             "raw": offered[model] and run["system"] is None,
-            "exact_key": run["exact_key"],
         }
         updates = self._request.filled_in(Draft(settings).whole(), options)
         return {**updates, self._request.controls.hold: options.do_sample}

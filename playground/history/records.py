@@ -61,7 +61,6 @@ def record(shown: Shown, number: int, wording: Wording = CONTINUING) -> Record:
         "batch_size": result.batch_size,
         "key": result.key.to_dict(),
         "requested_key": result.requested_key.to_dict(),
-        "exact_key": shown.exact_key,
         "prompt_tokens": result.prompt_tokens,
         "new_tokens": result.new_tokens,
         "finish": result.finish,
@@ -164,7 +163,9 @@ def _bounded(runs: list[Record]) -> list[Record]:
 
 
 def _as_today(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Converts records of older versions, which named prefill otherwise."""
+    """Converts records of older versions, which named prefill and the exact key otherwise."""
+    if "exact_key" in run:
+        run = {**run, "options": {**run["options"], "exact_key": run["exact_key"]}}
     if "tpot_s" in run:
         return run
     timing = {**run["timing"], "prefill_s": run["timing"]["first_token_s"]}
@@ -206,7 +207,6 @@ class _Checked(BaseModel):
     batch_size: kinds.Positive = 1  # older records ran alone
     key: _KeyDict
     requested_key: _KeyDict
-    exact_key: kinds.Truth
     prompt_tokens: kinds.Whole
     new_tokens: kinds.Whole
     finish: Finish

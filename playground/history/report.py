@@ -202,9 +202,7 @@ _METRICS: dict[str, Callable[[Record], str]] = {
     "Model": lambda run: model_name(run["model"]),
     "System prompt": lambda run: run["system"] or "–",
     "Shape": lambda run: sizes(CacheKey(**run["key"])),
-    "Shape asked for": lambda run: (
-        sizes(CacheKey(**run["requested_key"])) + ", exact" * run["exact_key"]
-    ),
+    "Shape asked for": lambda run: sizes(CacheKey(**run["requested_key"])),
     "End to end": lambda run: quantities.seconds(run["timing"]["total_s"]),
     "TTFT": lambda run: quantities.seconds_or_dash(run["ttft_s"]),
     "TPOT": lambda run: quantities.seconds_or_dash(run["tpot_s"]),

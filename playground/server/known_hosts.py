@@ -22,6 +22,8 @@ from xla_backend.openai_api.errors import error_response
 from xla_backend.openai_api.outside import address, is_for_api
 
 _DEFAULT_PORTS = {"http": 80, "https": 443, "": None}
+_RESERVED = ("*.localhost", "*.local", "*.internal", "*.home.arpa")
+"""Names below which nobody can have one in the Internet, such as host.docker.internal."""
 
 
 class KnownHosts:
@@ -40,8 +42,7 @@ class KnownHosts:
         self._names = [name.lower() for name in names]
         self._owned = [name for name in self._names if name != "*"]
         self._cors = cors
-        own = socket.gethostname().lower()
-        self._local = (own, f"{own}.local", "*.localhost")
+        self._local = (socket.gethostname().lower(), *_RESERVED)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers what is refused; hides the origin from Gradio, which would permit any."""

@@ -1,35 +1,23 @@
 """`PageQueue`: Gradio's queue, whose events wait for nothing: the engine has the only queue.
 
-Knows how long a page's stream of answers stays open, and what Gradio keeps for each program that
-calls. `gradio.queueing` is not public: only this module uses it.
+Knows what Gradio keeps for each program that calls; `PageStreams` keeps pages' streams open.
+`gradio.queueing` is not public: only this module uses it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
-import time
 from typing import Any
 
 import gradio as gr
 from gradio.block_function import BlockFunction
 from gradio.queueing import Event, Queue
-from gradio.server_messages import ProcessCompletedMessage
 from gradio.state_holder import SessionState
-from gradio.utils import LRUCache
 
-from playground.context.address import address_of
+from playground.context.address import source_of
+from playground.server.page_streams import PageStreams
 from playground.ui.quantities import count
-from xla_backend.interface.request_queue import SOURCE, Source
-
-_MAX_CALLERS = 5000  # whose answers are kept; Gradio would keep unread answers forever
-_MAX_EVENTS = 2000  # under way; each waits on the event loop, without a thread
-_NEVER_OVER = "stream_stays_open"  # an event that was never sent: without any, a stream is closed
-IDLE_S = 5.0
-"""Seconds without an event after which a page's stream is closed anyway: a browser has only six
-connections to a server, for all its pages together."""
-_UNREAD_S = 0.5  # in which a page may not yet have noticed that its stream was closed
-_ENDING_S = 0.1  # in which streams may end; a stopped one sends an error instead
+from xla_backend.interface.request_queue import SOURCE
 
 
 class PageQueue(Queue):
@@ -37,47 +25,32 @@ class PageQueue(Queue):
 
     @classmethod
     def of(cls, app: gr.Blocks, behind_proxy: bool) -> None:
-        """Installs it in an app that is being built; see `address_of` for `behind_proxy`."""
+        """Installs it in an app that is being built; see `source_of` for `behind_proxy`."""
         # Otherwise Gradio would answer /run/... beside the queue.
         app.queue(api_open=False, default_concurrency_limit=None)
         queue = cls(True, 0, 1, None, app, default_concurrency_limit=None)
         queue._behind_proxy = behind_proxy
-        queue.pending_event_ids_session = LRUCache(_MAX_CALLERS)
-        queue._closing = LRUCache(_MAX_CALLERS)
-        queue._closed_at = LRUCache(_MAX_CALLERS)
+        queue._streams = PageStreams(queue.pending_messages_per_session)
+        queue.pending_event_ids_session = queue._streams.events
         queue.of_programs = {}
         queue.ANALYTICS_MAX_EVENTS = 0
         app._queue = queue
 
     _behind_proxy: bool
+    _streams: PageStreams
     of_programs: dict[str, asyncio.Task[None] | None]  # of programs, by event
-    _closing: LRUCache[str, asyncio.TimerHandle]  # closes each page's stream, or has closed it
-    # By the loop's clock: on a busy machine later than the timer was due.
-    _closed_at: LRUCache[str, float]
-    _loop: asyncio.AbstractEventLoop | None = None
     # Gradio would build a page's state for each program, which took nine tenths of this process.
     _state_of_programs: SessionState | None = None
 
     def start(self) -> None:
-        self.max_thread_count = _MAX_EVENTS  # Gradio's bound on threads bounds its events, too
+        # Gradio's bound on threads bounds its events, too, which wait on the loop without one.
+        self.max_thread_count = 2000
         super().start()
 
     async def push(self, body: Any, request: Any, username: str | None) -> Any:
-        """Accepts an event.
-
-        After this a page opens a stream for its answers if it knows of no open one. Gradio closes
-        the stream with the last event, and a page that has not noticed that yet would never get the
-        answer to the event that it sends now. So the stream stays open while it is used, and an
-        event that comes just after its end is accepted a little later.
-        """
-        function, session = self.blocks.fns.get(body.fn_index), body.session_hash
+        function = self.blocks.fns.get(body.fn_index)
         if function is not None and function.api_visibility == "private":
-            self._loop = asyncio.get_running_loop()
-            closed_s = self._loop.time() - self._closed_at.get(session, -math.inf)
-            if closed_s < _UNREAD_S:
-                await asyncio.sleep(_UNREAD_S - closed_s)
-            self.pending_event_ids_session.setdefault(session, set()).add(_NEVER_OVER)
-            self._close_when_idle(session)
+            await self._streams.use(body.session_hash)
         elif function is not None and len(body.data) != (takes := len(function.inputs)):
             sentence = f"{function.api_name} takes {count(takes, 'value')}, not {len(body.data)}."
             return False, f"{sentence} /gradio_api/info names them.", "error"
@@ -90,7 +63,7 @@ class PageQueue(Queue):
         programs = [event for event in events if event.session_hash == event._id]
         holder = self.blocks.app.state_holder
         if fn.api_visibility == "public":
-            SOURCE.set(_source(events[0].request, self._behind_proxy))
+            SOURCE.set(source_of(events[0].request, self._behind_proxy))
         for event in programs:
             self.of_programs[event._id] = asyncio.current_task()
             self._state_of_programs = self._state_of_programs or SessionState(self.blocks)
@@ -99,9 +72,8 @@ class PageQueue(Queue):
             await super().process_events(events, batch, begin_time, fn)
         finally:
             for event in programs:
-                self.of_programs.pop(event._id, None)
-                holder.session_data.pop(event._id, None)
-                holder.time_last_used.pop(event._id, None)
+                for stored in (self.of_programs, holder.session_data, holder.time_last_used):
+                    stored.pop(event._id, None)
 
     async def clean_events(
         self, *, session_hash: str | None = None, event_id: str | None = None
@@ -112,31 +84,6 @@ class PageQueue(Queue):
             task.cancel()
 
     def close(self) -> None:
-        """Ends the pages' streams first: a server waits for its open connections."""
-        if self._loop:
-            for session in list(self._closing):
-                self._loop.call_soon_threadsafe(self._close_stream, session)
-            time.sleep(_ENDING_S)
+        """Ends the pages' streams first."""
+        self._streams.close()
         super().close()
-
-    def _close_when_idle(self, session: str) -> None:
-        if closing := self._closing.get(session):
-            closing.cancel()
-        self._closing[session] = asyncio.get_running_loop().call_later(
-            IDLE_S, self._close_stream, session
-        )
-
-    def _close_stream(self, session: str) -> None:
-        messages = self.pending_messages_per_session.get(session)
-        if self.pending_event_ids_session.get(session, set()) - {_NEVER_OVER}:
-            self._close_when_idle(session)
-        elif messages is not None:
-            over = ProcessCompletedMessage(event_id=_NEVER_OVER, output={}, success=True)
-            messages.put_nowait(over)
-            self._closed_at[session] = asyncio.get_running_loop().time()
-
-
-def _source(request: Any, behind_proxy: bool) -> Source:
-    if request.headers.get("x-gradio-user") == "mcp":  # sent by this server, whoever called
-        return Source("MCP")
-    return Source("Gradio", address=address_of(request, behind_proxy))

@@ -59,15 +59,8 @@ class SettingsPanel:
             controls = OptionControls(
                 page.limits.within(examples_for(first)[0].options), page.limits.new_tokens
             )
-            exact_key = gr.Checkbox(
-                label="Exact shape only",
-                info="Do not reuse a larger compiled function.",
-                elem_id="exact_key",
-            )
         kind = self.answer.kind
-        page.settings = SettingFields(
-            model, system, kind, exact_key, controls, speech_model, language
-        )
+        page.settings = SettingFields(model, system, kind, controls, speech_model, language)
         self.answer.connect(controls)
         controls.connect()
 

@@ -76,8 +76,8 @@ class PresetButtons:
             return self._set_stored(json.loads(values[self._chosen]))
         name, preset = [*PRESETS.items()][values[self._buttons]]
         settings = self._request.settings
-        chosen: ui.Updates = {settings[option]: value for option, value in preset.options.items()}
-        chosen |= {self.notice: "", settings["exact_key"]: preset.settings["exact_key"]}
+        chosen: ui.Updates = {settings[option]: value for option, value in preset.items()}
+        chosen[self.notice] = ""
         try:
             options = self._request.options({**values, **chosen})
         except BackendError:  # A field is empty, or another option forbids the preset's.

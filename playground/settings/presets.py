@@ -5,7 +5,6 @@ Knows which options each one changes; the others stay. Must not know components.
 
 import itertools
 
-from playground.context.draft import Draft
 from playground.ui.option_controls import MAX_NEW_TOKENS
 from xla_backend import (
     BackendError,
@@ -20,17 +19,12 @@ FIRST_CALL = "Show a first call"
 MORE_BEAMS = (1, 2, 3, 4, 5, 6, 7, 8)
 
 
-def _options(exact_key: bool = False, **options: float) -> Draft:
-    return Draft({"exact_key": exact_key}, options)
-
-
-PRESETS = {
-    "Greedy": _options(num_beams=1, temperature=0.0),
-    "Sampled": _options(num_beams=1, temperature=0.8, top_k=50, top_p=0.95),
-    "4 beams": _options(
-        num_beams=4, temperature=0.0, length_penalty=1.0, prompt_lookup_num_tokens=0
-    ),
-    FIRST_CALL: _options(exact_key=True),
+_GREEDY = {"num_beams": 1, "temperature": 0.0, "exact_key": False}
+PRESETS: dict[str, dict[str, float]] = {
+    "Greedy": _GREEDY,
+    "Sampled": {**_GREEDY, "temperature": 0.8, "top_k": 50, "top_p": 0.95},
+    "4 beams": {**_GREEDY, "num_beams": 4, "length_penalty": 1.0, "prompt_lookup_num_tokens": 0},
+    FIRST_CALL: {"exact_key": True},
 }
 
 
@@ -48,7 +42,7 @@ def first_call(
     for num_beams, max_new_tokens in itertools.product(beams, lengths):
         try:
             changed = options.replace(num_beams=num_beams, max_new_tokens=max_new_tokens)
-            outcome = backend.predict(model, prompt, changed, exact_key=True).outcome
+            outcome = backend.predict(model, prompt, changed, mode="padded").outcome
         except BackendError:  # No room for so many tokens, no beams with these options, no model.
             continue
         if outcome is CacheOutcome.MISS:

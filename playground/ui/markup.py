@@ -14,7 +14,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from xla_backend.interface.prompt import split_thoughts
+from xla_backend.answers.reader import split_thoughts
 
 P = ParamSpec("P")
 

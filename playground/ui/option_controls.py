@@ -30,7 +30,7 @@ SAMPLING_ONLY = tuple(name for name in NAMES if OPTIONS[name].needs == "sampling
 BEAMS_ONLY = tuple(name for name in NAMES if OPTIONS[name].needs == "beams")
 _NEEDS = {"": "", "sampling": " Needs temperature above 0.", "beams": " Needs 2 beams or more."}
 _IDS = {"stop": "stop_strings"}  # "stop" is the id of the button
-IN_SIGHT = ("grammar", "max_new_tokens", "num_beams", "temperature")
+IN_SIGHT = ("grammar", "max_new_tokens", "num_beams", "temperature", "exact_key")
 """Options that are not folded."""
 _SHOWN = ("max_new_tokens", "num_beams", "temperature", "top_k", "top_p", "seed", "length_penalty")
 """Options that are shown beside a text even with their defaults."""
@@ -51,6 +51,7 @@ _OTHERS: dict[str, tuple[type[Field], dict[str, Any]]] = {
             "info": _NEEDS["beams"].strip(),
         },
     ),
+    "exact_key": (gr.Checkbox, {}),
     "stop": (
         gr.Textbox,
         {
@@ -208,7 +209,7 @@ def relevant(options: GenerationOptions) -> dict[str, str]:
     """The numeric options that had an effect, and stop strings, as text."""
     values, defaults = options.to_dict(), GenerationOptions().to_dict()
     idle = (
-        *("early_stopping", "stop", "grammar"),
+        *("early_stopping", "stop", "grammar", "exact_key"),
         *(() if options.do_sample else SAMPLING_ONLY),
         *(() if options.num_beams > 1 else BEAMS_ONLY),
         *(name for name in NAMES if name not in _SHOWN and values[name] == defaults[name]),

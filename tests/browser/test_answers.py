@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browser.visit import Visit
 from tests.playground.fake_backend import FakeBackend
-from xla_backend.grammar.tool_format import GENERIC
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.interface.prompt import ToolCall
 
 

@@ -50,10 +50,10 @@ from xla_backend import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.engine.streams import Chunk, Stream
-from xla_backend.grammar.tool_format import GENERIC
+from xla_backend.engine.request import Chunk, Stream
 from xla_backend.interface.backend import Result
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.decisions import Decision, Decisions, QuestionTokens
@@ -207,7 +207,7 @@ class FakeStream(Stream[Chunk, Result], Generic[Chunk, Result]):
         self, step: str, status: EngineStatus | None = None, state: RequestState = "queued"
     ) -> None:
         if status is not None:
-            self.backend.status = status.replace(since=time.perf_counter())
+            self.backend.status = replace(status, since=time.perf_counter())
             self.report(Progress(state, time.perf_counter()))
         is_given_up = (lambda: self.error is not None) if step in UNSTOPPABLE else self._ends
         self.passed_s[step] += self.backend.wait(step, is_given_up)
@@ -278,7 +278,9 @@ class FakeTextStream(FakeStream[str, GenerationResult]):
 
     def _heard(self, text: str, number: int) -> str:
         tokens = (_token(number, text),) * self.request.with_tokens
-        return TextChunk.of(text, tokens, number + 1)
+        chunk = TextChunk(text)
+        chunk.tokens, chunk.generated = tokens, number + 1
+        return chunk
 
     def _result(self, said: list[str]) -> GenerationResult:
         assert self.met is not None
@@ -393,6 +395,7 @@ class FakeTokenizer(Tokenizer):
         self._backend = backend
 
     tool_format = GENERIC
+    is_byte_level = True
 
     def encode(
         self,
@@ -428,10 +431,6 @@ class FakeTokenizer(Tokenizer):
     @property
     def chat_template(self) -> str:
         return "{{ messages }}"
-
-    @property
-    def is_byte_level(self) -> bool:
-        return True
 
 
 class FakeBackend(Script, SharedBackend):
@@ -533,7 +532,7 @@ class FakeBackend(Script, SharedBackend):
         prepared = request if isinstance(request, Prepared) else None
         if isinstance(request, Prepared):
             request = request.request
-        self.asked.append((request.model, request.prompt, request.options, request.exact_key))
+        self.asked.append((request.model, request.prompt, request.options))
         stream = FakeTextStream(self, request.model, request, prepared)
         return self._entered(stream)
 
@@ -587,7 +586,7 @@ class FakeBackend(Script, SharedBackend):
     def predict_text(self, request: TextRequest | Prepared) -> Prediction:
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
         tokens = len(prepared.token_ids)
-        return self._predict(prepared.model, prepared.key, tokens, prepared.may_reuse)
+        return self._predict(prepared.model, prepared.key, tokens, prepared.options.may_reuse)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         if self.load(model).family != "speech":

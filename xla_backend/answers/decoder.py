@@ -7,16 +7,27 @@ not know what the text says: see `reader`.
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from xla_backend.checkpoints.tokenization import BYTE_PIECE
-from xla_backend.grammar import channels
-from xla_backend.interface.prompt import THOUGHTS
+from xla_backend.answers.channels import Channels
+from xla_backend.interface.grammar import Preamble
 
-if TYPE_CHECKING:
-    from xla_backend.checkpoints.tokenization import Tokenizer
-    from xla_backend.interface.grammar import Preamble
+BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+"""A piece for a single byte, which some sentencepiece vocabularies have."""
+
+
+class Pieces(Protocol):
+    """The part of `checkpoints.tokenization.Tokenizer` that decodes."""
+
+    channel_tokens: dict[int, str]
+    is_byte_level: bool
+
+    def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]: ...
+    def piece(self, id: int) -> str: ...
+    def piece_bytes(self, id: int) -> bytes: ...
+    def decode(self, ids: Sequence[int], shown: Iterable[int] = ()) -> str: ...
 
 
 class IncrementalDecoder:
@@ -26,7 +37,7 @@ class IncrementalDecoder:
     later token could change is held back: the bytes of an incomplete character.
     """
 
-    def __init__(self, tokenizer: Tokenizer, shown: frozenset[int] = frozenset()) -> None:
+    def __init__(self, tokenizer: Pieces, shown: frozenset[int] = frozenset()) -> None:
         """Starts an empty text; `shown` special tokens are part of it."""
         self._tokenizer = tokenizer
         self._shown = shown
@@ -76,22 +87,20 @@ class AnswerDecoder:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: Pieces,
         shown: frozenset[int],
         prompt_ids: Sequence[int],
-        may_think: bool = False,
+        opening: str = "",
     ) -> None:
-        """Starts after a prompt; `shown` special tokens are part of the text.
-
-        `may_think`: whether the text is a whole answer that may begin with thoughts.
-        """
-        end = tokenizer.decode(prompt_ids[-16:]).rstrip() if may_think else ""
-        self._opening = THOUGHTS if end.endswith(THOUGHTS) else ""
+        """Starts after a prompt, which has begun the text with `opening`; `shown` special tokens
+        are part of the text."""
+        self._opening = opening
         self._decoder = IncrementalDecoder(tokenizer, shown)
         tokens = tokenizer.channel_tokens
-        ids = enumerate(prompt_ids if tokens else ())
-        starts = [at for at, id in ids if tokens.get(id) == "<|start|>"]
-        self._channels = channels.Channels() if starts else None
+        starts = []
+        if tokens:
+            starts = [at for at, id in enumerate(prompt_ids) if tokens.get(id) == "<|start|>"]
+        self._channels = Channels() if starts else None
         self._tokens: dict[int, str] = {}
         if starts:
             self._tokens = tokens

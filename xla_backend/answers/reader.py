@@ -1,4 +1,5 @@
-"""`AnswerReader`: an answer's text, as it comes, in parts: thoughts, text and calls.
+"""`AnswerReader`: an answer's text, as it comes, in parts: thoughts, text and calls; `StopStrings`:
+where it ends.
 
 Knows how thoughts are marked and how a model's format writes calls. Must not know tokens: see
 `decoder`.
@@ -8,11 +9,61 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from xla_backend.grammar.tool_format import ToolFormat
+from xla_backend.answers.tool_format import ToolFormat
 from xla_backend.interface.prompt import THOUGHTS, THOUGHTS_END, ToolCall
+
+
+class StopStrings:
+    """Ends a text before or after the first stop string in it.
+
+    The result does not depend on the chunks. Of overlapping strings, the one that ends first
+    counts; of those that end together, the longest.
+
+    Attributes:
+        found: the string that ended the text; empty before.
+    """
+
+    def __init__(self, strings: Sequence[str], shows: bool = False) -> None:
+        """Starts with an empty text.
+
+        Args:
+            strings: each ends the text.
+            shows: whether the text includes the string that ended it.
+        """
+        self._strings = strings
+        self._shows = shows
+        self._held = ""
+        self.found = ""
+
+    def push(self, chunk: str) -> str:
+        """Takes the next characters; returns those that are final now.
+
+        The end of the text is held back where a stop string could begin.
+        """
+        if self.found:
+            return ""
+        text, self._held = self._held + chunk, ""
+        # The held text is the longest possible beginning of a string: none begins before it.
+        found = [
+            (place + len(string), place)
+            for string in self._strings
+            if (place := text.find(string)) >= 0
+        ]
+        if found:
+            end, place = min(found)
+            self.found = text[place:end]
+            return text[: end if self._shows else place]
+        held = max((_overlap(text, string) for string in self._strings), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def finish(self) -> str:
+        """Ends the text; returns what was held back."""
+        held, self._held = self._held, ""
+        return held
 
 
 class CallPart(NamedTuple):
@@ -146,12 +197,28 @@ class AnswerReader:
             self._read = self._text
 
 
+def split_thoughts(text: str) -> tuple[str, str]:
+    """The thoughts in front of an answer, and the rest."""
+    reader = AnswerReader()
+    rest = reader.read_whole(text)
+    return reader.thoughts, rest
+
+
+def thoughts_end(text: str) -> int:
+    """Where the thoughts in front of an answer end, before their mark; 0 if there are none."""
+    return _before_mark(text, THOUGHTS_END) if text.lstrip().startswith(THOUGHTS) else 0
+
+
+def _overlap(text: str, string: str) -> int:
+    """How many of the text's last characters are a beginning, but not all, of a string."""
+    sizes = range(min(len(text), len(string) - 1), 0, -1)
+    return next((size for size in sizes if text.endswith(string[:size])), 0)
+
+
 def _before_mark(text: str, mark: str) -> int:
     """How many characters are in front of a mark, or of what may become one."""
-    if (end := text.find(mark)) < 0:
-        sizes = range(len(mark), 0, -1)
-        end = len(text) - next((size for size in sizes if text.endswith(mark[:size])), 0)
-    return end
+    end = text.find(mark)
+    return len(text) - _overlap(text, mark) if end < 0 else end
 
 
 class _Object:

@@ -84,7 +84,7 @@ def _engine(job: BaselineJob, report: Report) -> tuple[BaselineResult, Repeat]:
     load_s = time.perf_counter() - start
 
     def call() -> Any:
-        return backend.generate(job.model, job.prompt, job.options, exact_key=True)
+        return backend.generate(job.model, job.prompt, job.options.replace(exact_key=True))
 
     report("running")
     first = call()

@@ -10,12 +10,11 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import fnmatch
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xla_backend.checkpoints.formats import gguf_file
 from xla_backend.checkpoints.weights import KERAS_H5, SAFETENSORS, SAFETENSORS_INDEX
@@ -59,13 +58,14 @@ class Repository:
     """A repository of the Hub, before anything is downloaded.
 
     Attributes:
-        files: the needed files, with their sizes.
+        commit: its newest. files: the needed files, with their sizes.
         license: from its card; empty if there is none.
         gguf_architecture: llama.cpp's name of the architecture of its GGUF files; empty if the Hub
             does not say.
     """
 
     name: str
+    commit: str | None
     files: tuple[RepoSibling, ...]
     license: str
     gguf_architecture: str
@@ -121,6 +121,7 @@ def find_repository(name: str, alternatives: Iterable[str] = ()) -> Repository:
     license_name = (card.get("license_name") or card.get("license") or "") if card else ""
     return Repository(
         name,
+        found.sha,
         tuple(files[file] for file in files_to_load),
         license_name if isinstance(license_name, str) else ", ".join(map(str, license_name)),
         str((found.gguf or {}).get("architecture") or ""),
@@ -131,8 +132,8 @@ def fetch_config(name: str) -> Path:
     """Downloads config.json alone; returns its folder."""
     from huggingface_hub import hf_hub_download
 
-    with _readable_errors(name), _quiet_progress_bars():
-        return Path(hf_hub_download(name, "config.json")).parent
+    with _readable_errors(name):
+        return Path(hf_hub_download(name, "config.json", tqdm_class=_silent_bar())).parent
 
 
 def download(
@@ -271,62 +272,49 @@ def _weights_of_repository(name: str, files: list[str]) -> list[str]:
 
 def _fetch(repository: Repository, on_progress: Callable[[Download], None] | None) -> Path:
     """Downloads files in another thread; reports progress in the caller's thread."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.constants import HF_HUB_CACHE
-    from huggingface_hub.file_download import repo_folder_name
+    from huggingface_hub import snapshot_download, try_to_load_from_cache
 
     repo_id, files = repository.name.partition(":")[0], repository.files
-    blobs = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=repo_id, repo_type="model") / "blobs"
-    # The cache names files by the hashes of their contents.
-    contents = {file.lfs.sha256 if file.lfs else file.blob_id for file in files}
-    total = repository.download_bytes
-    with (
-        _quiet_progress_bars(),
-        concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="download") as pool,
-    ):
+    total, bar = repository.download_bytes, _silent_bar()
+    cached = (try_to_load_from_cache(repo_id, x.rfilename, None, repository.commit) for x in files)
+    before = sum(x.size or 0 for x, path in zip(files, cached, strict=True) if path is not None)
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="download") as pool:
         # By branch, not by commit, so that the client also finds the files without a network.
         work = pool.submit(
-            snapshot_download, repo_id, allow_patterns=[file.rfilename for file in files]
+            snapshot_download,
+            repo_id,
+            allow_patterns=[file.rfilename for file in files],
+            tqdm_class=bar,
         )
         while True:
             if on_progress is not None:
-                # The Hub's client reports bytes only to a terminal, so we measure the files.
-                done = sum(_bytes_of(blobs, content) for content in contents)
-                on_progress(Download(repository.name, min(done, total), total))
+                loaded = max((each.loaded for each in bar.of_bytes), default=0)
+                on_progress(Download(repository.name, min(int(before + loaded), total), total))
             if concurrent.futures.wait([work], timeout=0.5).done:
                 return Path(work.result())
 
 
-def _bytes_of(folder: Path, content: str | None) -> int:
-    found = [(0, 0)]
-    # Incomplete files first: a file may be finished and renamed between the two look-ups.
-    for path in (*folder.glob(f"{content}.*.incomplete"), folder / f"{content}"):
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        # A file may be written at several places at once; its holes take no blocks.
-        written = getattr(status, "st_blocks", math.inf) * 512
-        is_whole = path.suffix != ".incomplete"
-        size = status.st_size if is_whole else int(min(status.st_size, written))
-        found.append((status.st_mtime_ns, size))
-    # Only the newest counts: a killed process leaves its incomplete file behind.
-    return max(found)[1]
+def _silent_bar() -> Any:
+    """A class of progress bars for the Hub's client that are not shown.
+
+    `of_bytes` has those for bytes: what the client receives, and what it writes.
+    """
+    from huggingface_hub.utils import tqdm
+
+    class Bar(tqdm):
+        of_bytes: ClassVar[list[Bar]] = []
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options | {"disable": True})
+            self.loaded = 0.0
+            if options.get("unit") == "B":
+                self.of_bytes.append(self)
+
+        def update(self, n: float | None = 1) -> None:
+            self.loaded += n or 0
+
+    return Bar
 
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:.0f}" if size >= 10e6 else f"{size / 1e6:.1f}"
-
-
-@contextlib.contextmanager
-def _quiet_progress_bars() -> Iterator[None]:
-    from huggingface_hub import utils
-
-    were_on = not utils.are_progress_bars_disabled()
-    if were_on:
-        utils.disable_progress_bars()
-    try:
-        yield
-    finally:
-        if were_on:
-            utils.enable_progress_bars()

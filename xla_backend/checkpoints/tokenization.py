@@ -19,13 +19,15 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
+from xla_backend.answers import channels, tool_format
+from xla_backend.answers.decoder import BYTE_PIECE
+from xla_backend.answers.reader import split_thoughts
+from xla_backend.answers.tool_format import CHANNELS, GENERIC, ToolFormat
 from xla_backend.checkpoints.formats import gguf_file, gguf_tokenizer
 from xla_backend.checkpoints.text_files import read_text, without_marks
 from xla_backend.checkpoints.transformers_import import locked_transformers
-from xla_backend.grammar import channels, tool_format
-from xla_backend.grammar.tool_format import CHANNELS, GENERIC, ToolFormat
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
-from xla_backend.interface.prompt import Message, Prompt, TokenIds, split_thoughts
+from xla_backend.interface.prompt import Message, Prompt, TokenIds
 
 if TYPE_CHECKING:
     import tokenizers
@@ -36,9 +38,6 @@ _TIMESTAMP = re.compile(r"<\|\d+\.\d\d\|>")
 
 # Tokens of a tool's call, as <|tool_call|> and [TOOL_CALLS]: text, though files call them special.
 _TOOL_TOKEN = re.compile(r"[<\[].*tool.?(call|sep).*[>\]]|\[(ARGS|CALL_ID)\]", re.IGNORECASE)
-
-# A piece for a single byte, which some sentencepiece vocabularies have.
-BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 LONGEST_TEMPLATE_S = 1.0
 """Bound on a chat template's processor time in seconds: Jinja's sandbox bounds neither time nor
@@ -81,6 +80,7 @@ class Tokenizer:
     Attributes:
         channel_tokens: ids and names of the tokens of `channels`; empty for models that do not
             answer in them.
+        is_byte_level: whether every token is a sequence of bytes, as in GPT-2, OPT and Whisper.
 
     Example:
         >>> tokenizer = Tokenizer.load(Path("demo_models/gpt2-stories"))
@@ -99,12 +99,13 @@ class Tokenizer:
         # A saved tokenizer may still truncate or pad to its training's lengths.
         self._rust.no_truncation()
         self._rust.no_padding()
-        self._is_byte_level = isinstance(self._rust.decoder, decoders.ByteLevel)
+        self.is_byte_level = isinstance(self._rust.decoder, decoders.ByteLevel)
         # T5 with a byte-level vocabulary decodes bytes, then strips the first space.
         state = self._rust.decoder.__getstate__() if self._rust.decoder else b""
         self._spells_bytes = b'"ByteLevel"' in state
-        # A cache: six texts are needed for each new token.
+        # Caches: six texts are needed for each new token.
         self._texts: dict[int, str] = {}
+        self._bytes: dict[int, bytes] = {}
         added = self._rust.get_added_tokens_decoder().items()
         self._skipped = set(tokenizer.all_special_ids) | {
             token_id
@@ -361,14 +362,9 @@ class Tokenizer:
             self._texts[id] = text
         return self._texts[id]
 
-    @property
-    def is_byte_level(self) -> bool:
-        """Whether every token is a sequence of bytes, as in GPT-2, OPT and Whisper."""
-        return self._is_byte_level
-
     def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]:
         """The ids that have text: in the vocabulary, and not special unless `shown`."""
-        skipped = self._skipped.difference(shown)
+        skipped = self._skipped.difference(shown) if shown else self._skipped
         return [
             int(id)
             for id in ids
@@ -419,11 +415,13 @@ class Tokenizer:
 
     def piece_bytes(self, id: int) -> bytes:
         """The bytes of a token of a byte-level vocabulary."""
-        piece = self.piece(id)
-        try:
-            return bytes(_BYTE_OF_CHARACTER[character] for character in piece)
-        except KeyError:  # an added token, which is plain text in the vocabulary
-            return piece.encode("utf-8")
+        if id not in self._bytes:
+            piece = self.piece(id)
+            try:
+                self._bytes[id] = bytes(_BYTE_OF_CHARACTER[character] for character in piece)
+            except KeyError:  # an added token, which is plain text in the vocabulary
+                self._bytes[id] = piece.encode("utf-8")
+        return self._bytes[id]
 
 
 def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:

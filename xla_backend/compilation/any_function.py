@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import tensorflow as tf  # noqa: E402
 from tensorflow.python.eager import record  # noqa: E402
 
 from xla_backend.compilation.function_cache import Built, FunctionCache  # noqa: E402
-from xla_backend.interface.errors import Origin  # noqa: E402
+from xla_backend.interface.errors import FORKED, EngineStopped  # noqa: E402
 from xla_backend.interface.results import CacheEntry, CacheOutcome, FirstCall, Signature  # noqa: E402
 
 _STATIC = (bool, int, float, complex, str, bytes, type(None))
@@ -55,7 +56,7 @@ class CompiledFunction:
     def __init__(self, function: Callable[..., Any]) -> None:
         if not callable(function):
             raise TypeError(f"jit takes a function or a Keras model, not {function!r}.")
-        self._origin = Origin()  # XLA's threads are not copied either
+        self._pid = os.getpid()  # XLA's threads are not copied either
         self.name = _name(function)
         self._function = function
         self._cache: FunctionCache[Callable[[list[tf.Tensor]], Any]] = FunctionCache()
@@ -71,7 +72,8 @@ class CompiledFunction:
             EngineStopped: this process is a fork of the one that made it.
             Exception: tracing, compiling or running failed.
         """
-        self._origin.check()
+        if os.getpid() != self._pid:
+            raise EngineStopped(FORKED)
         started = time.perf_counter()
         leaves = [_as_leaf(leaf) for leaf in tf.nest.flatten((args, kwargs))]
         signature = Signature(_describe(tf.nest.pack_sequence_as((args, kwargs), leaves)))

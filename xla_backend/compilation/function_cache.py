@@ -82,23 +82,21 @@ class FunctionCache(Generic[Function]):
         """
         name = (model, key, batch_size)
         with self._lock:
-            if name in self._slots:
-                return self._hit(name), CacheOutcome.HIT
             building = self._building.setdefault(name, threading.Lock())
         with building:
-            with self._lock:
-                if name in self._slots:
-                    return self._hit(name), CacheOutcome.HIT
+            if (found := self.find(*name)) is not None:
+                return found, CacheOutcome.HIT
             slot = Slot(build())
             with self._lock:
                 self._slots[name] = slot
-                self._building.pop(name, None)
             return slot, slot.built.outcome
 
-    def find(self, model: str, key: AnyKey) -> Slot[Function] | None:
-        """The entry of a cache key for one request, if it is in memory; counts as a hit."""
+    def find(self, model: str, key: AnyKey, batch_size: int = 1) -> Slot[Function] | None:
+        """The entry of a cache key, if it is in memory; counts as a hit."""
         with self._lock:
-            return self._hit((model, key, 1)) if (model, key, 1) in self._slots else None
+            if (slot := self._slots.get((model, key, batch_size))) is not None:
+                slot.hits += 1
+            return slot
 
     def peek(self, model: str, key: AnyKey, batch_size: int = 1) -> Function | None:
         """The function of a cache key, if it is in memory; does not count as a hit."""
@@ -145,8 +143,3 @@ class FunctionCache(Generic[Function]):
         if slot.summary is None:
             slot.summary = summarize(slot.cached_run_s)
         return slot.summary
-
-    def _hit(self, name: tuple[str, AnyKey, int]) -> Slot[Function]:
-        slot = self._slots[name]
-        slot.hits += 1
-        return slot

@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from xla_backend.checkpoints import kinds
 from xla_backend.checkpoints.models import Registry
@@ -23,11 +23,9 @@ from xla_backend.engine.function_resolver import FunctionResolver
 from xla_backend.engine.loaded_models import LoadedModels
 from xla_backend.engine.loop import Loop
 from xla_backend.engine.pools import Pools
-from xla_backend.engine.request import Reservation
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Reservation, Stream
 from xla_backend.engine.text import Text, TextStream
 from xla_backend.engine.transcription import SpeechToText, WindowStream
-from xla_backend.engine.warm_up import WarmUp
 from xla_backend.interface.backend import AnyBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.function_comparison import FunctionComparison, FunctionRequest, StoredKey
@@ -47,10 +45,15 @@ from xla_backend.model.loaded_model import DEFAULT_KV_BYTES
 from xla_backend.prediction.history import History
 from xla_backend.prediction.vocabulary import Known
 from xla_backend.rows.prefix_store import PrefixStore
+from xla_backend.rows.scheduler import MAX_ROWS, ROW_COUNTS
 
 if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
 
+WARM_ROW_COUNTS = (1, MAX_ROWS, *ROW_COUNTS[1:-1])
+"""The order in which a pool's functions are made: those for the most rows serve any number."""
+START_KEYS = 8
+"""How many of the most used keys are made at a start."""
 SHORT_QUESTION = 16
 """Tokens of a question for which the warm-up at the start compiles functions."""
 
@@ -107,7 +110,6 @@ class Backend(AnyBackend):
         self._models = LoadedModels(registry, rules, opened, self._loop, kv_bytes)
         self._maker = FunctionMaker(self._cache, self._history, self._loop)
         self._functions = FunctionResolver(rules, opened, self._cache, self._history, self._maker)
-        self._warm_up = WarmUp(self._maker, self._history, self._loop)
         prefixes = None
         if opened is not None and prefix_store_bytes:
             prefixes = PrefixStore(opened.root / "prefixes", prefix_store_bytes)
@@ -134,8 +136,8 @@ class Backend(AnyBackend):
                 model is loaded.
             stream: receives the text; None for a new one. It says whether the request may start.
         """
-        if isinstance(request, TextRequest) and self._models.find(request.model) is not None:
-            request = self.prepare(request)
+        if isinstance(request, TextRequest):
+            request = self._models.prepared(request)
         stream = Stream() if stream is None else stream
         self._loop.submit(
             Text(request, stream, self._models, self._functions, self._pools, self._loop)
@@ -235,12 +237,28 @@ class Backend(AnyBackend):
         Raises:
             ModelUnavailable: as for `generate`.
         """
-        self._warm_up.now(self._models.get(model), keys, on_progress, rows)
+        engine = self._models.get(model)
+        for key in keys:
+            start = time.perf_counter()
+            slot, outcome = self._maker.now(engine, key, rows=rows).result()
+            if outcome is not CacheOutcome.HIT:
+                engine.functions.warm_up(slot.built.function, key)
+            if on_progress is not None:
+                on_progress(key, outcome, time.perf_counter() - start)
+        self._history.save()
 
     def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
-        if (engine := self._models.find(model)) is not None:
+        if self._models.find(model) is not None:
             self._loop.background.resume()
-            self._warm_up.queue(engine, keys)
+            self._make_later(model, keys)
+
+    def _make_later(self, model: str, keys: Iterable[CacheKey]) -> None:
+        """Queues keys to be compiled in the background, a pool's for all numbers of rows."""
+        engine = self._models.get(model)
+        for key in keys:
+            is_pool = key.is_pooled and not key.prompt_lookup_num_tokens
+            for rows in WARM_ROW_COUNTS if is_pool else (1,):
+                self._maker.later(engine, key, rows)
 
     def warm_up(self, model: str, options: GenerationOptions = DEFAULT_OPTIONS) -> None:
         """Compiles in the background the keys of a short prompt, of the pool, and the most used.
@@ -253,21 +271,20 @@ class Backend(AnyBackend):
             return
         if engine.speech is not None:
             options = fitting_options(None, engine.speech, engine.context_length)
-            self._warm_up.at_start(engine, [self._functions.speech_key(engine, options)])
-            return
         prompt_tokens = 1
         if engine.info.is_instruct:  # the chat template adds many tokens
             prompt_tokens = len(engine.tokenizer.encode(question("?"))) + SHORT_QUESTION
-        key = self.key_for(model, prompt_tokens, options)
-        pool = self.pool_key(model)
         # What the page asks for at its first click comes first.
-        self._warm_up.at_start(engine, [key] if pool is None else [key, pool])
+        first = filter(None, [self.key_for(model, prompt_tokens, options), self.pool_key(model)])
+        used = self._history.most_used(model)[:START_KEYS]
+        self._make_later(model, dict.fromkeys([*first, *used]))
 
     def prefetching(self) -> list[tuple[str, CacheKey]]:
-        return self._warm_up.pending()
+        names = cast("list[tuple[str, CacheKey, int]]", self._loop.background.pending())
+        return list(dict.fromkeys((model, key) for model, key, _ in names))
 
     def cancel_prefetch(self) -> None:
-        self._warm_up.cancel()
+        self._loop.background.cancel()
 
     def pause_warm_up(self) -> None:
         """Compiles in the background only what a busy engine needs, until the next `prefetch`."""

@@ -22,10 +22,9 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import Prepared
 from xla_backend.interface.results import CacheOutcome, FirstCall, Miss, RowRun
 from xla_backend.interface.timing import Timing
-from xla_backend.prediction import prediction
 from xla_backend.prediction.history import History
 from xla_backend.prediction.misses import explain_miss
-from xla_backend.prediction.prediction import Choice
+from xla_backend.prediction.prediction import Choice, choose
 
 if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
@@ -66,13 +65,6 @@ class FunctionResolver:
         assert engine.speech is not None, "only speech models have windows"
         return speech_key(self._rules, engine.speech, options)
 
-    def choose(self, engine: LoadedModel, needed: CacheKey, may_reuse: bool = True) -> Choice:
-        """Which functions serve a request now."""
-        in_memory = self._cache.keys(engine.info.name)
-        return prediction.choose(
-            needed, in_memory, lambda key: self._is_stored(engine, key), may_reuse
-        )
-
     def explain_miss(self, engine: LoadedModel, prepared: Prepared) -> Miss:
         """Why no function in memory serves a request now."""
         return explain_miss(prepared, self._cache.keys(engine.info.name))
@@ -81,19 +73,26 @@ class FunctionResolver:
         self,
         engine: LoadedModel,
         needed: CacheKey,
-        choice: Choice,
+        options: GenerationOptions,
         makes: Callable[[CacheOutcome], Callable[[str], None]],
     ) -> Generator[Awaited, Any, Chosen]:
-        """The chosen functions, made beside the loop if they are not in memory.
+        """The functions that serve a request, made beside the loop if none in memory do.
 
         If larger ones are reused, the exact ones are made in the background. See `Request.makes`.
         """
-        if (slot := self._cache.find(engine.info.name, choice.key)) is not None:
-            if choice.outcome is CacheOutcome.REUSED:
-                self._maker.later(engine, needed)
-                return Chosen(slot, choice)
-            return Chosen(slot, dataclasses.replace(choice, outcome=CacheOutcome.HIT))
-        made = self._maker.now(engine, choice.key, makes(choice.outcome))
+        name = engine.info.name
+        if (slot := self._cache.find(name, needed)) is not None:
+            return Chosen(slot, Choice(needed, CacheOutcome.HIT))
+        in_memory = self._cache.keys(name)
+        choice = choose(
+            needed, in_memory, lambda key: self._is_stored(engine, key), options.may_reuse
+        )
+        if choice.outcome is CacheOutcome.REUSED:
+            slot = self._cache.find(name, choice.key)
+            assert slot is not None, "it is in memory"
+            self._maker.later(engine, needed)
+            return Chosen(slot, choice)
+        made = self._maker.now(engine, needed, makes(choice.outcome))
         try:
             # The actual outcome, not the expected one: a file in the store may be damaged.
             slot, outcome = yield AwaitResult(made)

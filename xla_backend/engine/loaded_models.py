@@ -62,6 +62,11 @@ class LoadedModels:
     def find(self, model: str) -> LoadedModel | None:
         return self._engines.get(model)
 
+    def prepared(self, request: TextRequest) -> Prepared | TextRequest:
+        """A request, prepared if its model is loaded; raises as `Vocabulary.prepare`."""
+        vocabulary = self._vocabularies.get(request.model)
+        return request if vocabulary is None else vocabulary.prepare(request, self._rules)
+
     def vocabulary(self, model: str) -> Vocabulary:
         """The vocabulary of a model; errors as for `get`."""
         if model not in self._vocabularies:

@@ -8,7 +8,9 @@ and generates a chunk of text, and the oldest other request takes one step. What
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -18,7 +20,7 @@ from typing import Any, TypeVar
 
 from xla_backend.engine.background import Background
 from xla_backend.engine.request import AwaitEngine, AwaitResult, AwaitRow, Request, Stopped
-from xla_backend.interface.errors import EngineStopped, Origin
+from xla_backend.interface.errors import FORKED, EngineStopped
 from xla_backend.interface.results import EngineStatus
 from xla_backend.interface.timing import BusyClock
 from xla_backend.rows.scheduler import RowScheduler
@@ -47,10 +49,10 @@ class Loop:
         on_status: Callable[[EngineStatus], None] | None = None,
         on_change: Callable[[], None] | None = None,
     ) -> None:
-        self._origin = Origin()
+        self._pid = os.getpid()
         self.background = Background(on_change)
         self.compiling = BusyClock()
-        self.status = READY.replace(since=time.perf_counter())
+        self.status = dataclasses.replace(READY, since=time.perf_counter())
         self._own = READY
         self._others: dict[str, EngineStatus] = {}
         self._sent_at = 0.0
@@ -72,7 +74,6 @@ class Loop:
         Raises:
             EngineStopped: this process is a fork.
         """
-        self._origin.check()
         request.stream.on_stop = lambda: self.post(lambda: self._stop(request))
         self.background.begin_request()
         if not self.post(lambda: self._step(request)):
@@ -84,7 +85,6 @@ class Loop:
         Raises:
             EngineStopped: the loop was closed.
         """
-        self._origin.check()
         future: Future[Value] = Future()
 
         def run() -> None:
@@ -98,7 +98,13 @@ class Loop:
         return future.result()
 
     def post(self, function: Callable[[], None]) -> bool:
-        """Queues a function for the loop's thread; returns False if the loop has ended."""
+        """Queues a function for the loop's thread; returns False if the loop has ended.
+
+        Raises:
+            EngineStopped: this process is a fork.
+        """
+        if os.getpid() != self._pid:
+            raise EngineStopped(FORKED)
         with self._changed:
             if not self._ending:
                 self._inbox.append(function)
@@ -128,7 +134,8 @@ class Loop:
         before = self.status
         is_same = (before.state, before.detail) == (status.state, status.detail)
         goes_on = is_same or before.state == status.state == "downloading"
-        self.status = status.replace(since=before.since if goes_on else time.perf_counter())
+        since = before.since if goes_on else time.perf_counter()
+        self.status = dataclasses.replace(status, since=since)
         if self.status != before:
             self._send()
 
@@ -222,7 +229,7 @@ class Loop:
             self._pools[awaited.rows] = None
         else:
             awaited.future.add_done_callback(lambda _: self.post(lambda: self._resume(request)))
-        if request.is_stopped:
+        if request.stream.is_stopped:
             self._stop(request)
 
     def _fail(self, request: Request, error: BaseException) -> None:
@@ -241,10 +248,14 @@ class Loop:
             self._step(request, request.awaited.future.result())
 
     def _stop(self, request: Request) -> None:
-        """Ends a waiting request; one that has the engine or a row checks by itself."""
-        if request in self._waiting and isinstance(request.awaited, AwaitResult):
+        """Ends a waiting request; one that has the engine checks by itself."""
+        if request in self._waiting:
             self._waiting.remove(request)
-            self._step(request, error=Stopped())
+            if isinstance(request.awaited, AwaitRow):
+                request.awaited.rows.remove(request)
+                self._step(request)  # what was generated is its result
+            else:
+                self._step(request, error=Stopped())
         elif request in self._queue and not request.has_engine:
             self._queue.remove(request)
             self._step(request, error=Stopped())

@@ -6,15 +6,14 @@ Knows how much memory a pool may have, and where its functions are. Must not kno
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from xla_backend.interface.buckets import CacheKey, pool_key
-from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.results import KVMemoryUse
 from xla_backend.model.kv_memory import SharedLimit
-from xla_backend.rows.pool import Pool, Row
+from xla_backend.rows.pool import Pool
 from xla_backend.rows.prefix import PrefixTree
 from xla_backend.rows.prefix_store import PrefixStore
 from xla_backend.rows.scheduler import RowScheduler
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from xla_backend.checkpoints.tokenization import Tokenizer
     from xla_backend.compilation.function_cache import FunctionCache
     from xla_backend.engine.function_maker import FunctionMaker
-    from xla_backend.grammar.automaton import Automaton
-    from xla_backend.grammar.step_by_step import StepByStep
     from xla_backend.model.functions import KeyFunctions, PoolFunctions
     from xla_backend.model.loaded_model import LoadedModel
 
@@ -36,15 +33,6 @@ class ModelPool:
     pool: Pool
     rows: RowScheduler[Any]
     tokenizer: Tokenizer
-
-    def row(
-        self,
-        token_ids: Sequence[int],
-        salt: str,
-        options: GenerationOptions,
-        grammar: Automaton | StepByStep | None = None,
-    ) -> Row:
-        return Row(list(token_ids), len(token_ids), salt, options, grammar)
 
 
 class Pools:
@@ -82,7 +70,8 @@ class Pools:
             size = engine.functions.decoder.model.vocabulary_size
             sizes = size, blocks, engine.eos_token_ids
             pool = Pool(prefixes, engine.memory, *sizes, engine.row_grammars)
-            functions = _Functions(self._cache, self._maker, engine)
+            assert engine.info.context_length is not None, "a pool has a context length"
+            functions = _Functions(self._cache, self._maker, engine, engine.info.context_length)
             rows: RowScheduler[Any] = RowScheduler(pool, functions, time.perf_counter)
             self._pools[name] = ModelPool(pool, rows, engine.tokenizer)
         return self._pools[name]
@@ -126,14 +115,12 @@ class _Functions:
     cache: FunctionCache[KeyFunctions]
     maker: FunctionMaker
     engine: LoadedModel
+    context_length: int
 
     def of(self, rows: int, drafts: int = 0) -> PoolFunctions | None:
-        found = self.cache.peek(self.engine.info.name, self._key(drafts), rows)
-        return cast("PoolFunctions | None", found)
+        key = pool_key(self.context_length, drafts)
+        return cast("PoolFunctions | None", self.cache.peek(self.engine.info.name, key, rows))
 
     def make(self, rows: int, drafts: int = 0) -> None:
-        self.maker.later(self.engine, self._key(drafts), rows, is_missed=True)
-
-    def _key(self, drafts: int) -> CacheKey:
-        assert self.engine.info.context_length is not None, "a pool has a context length"
-        return pool_key(self.engine.info.context_length, drafts)
+        key = pool_key(self.context_length, drafts)
+        self.maker.later(self.engine, key, rows, is_missed=True)

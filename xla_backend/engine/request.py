@@ -1,22 +1,28 @@
-"""`Request`: one request in the engine, from its arrival to its end, and what it waits for.
+"""`Request`: one request in the engine, from its arrival to its end, and what it waits for;
+`Stream`: its output, from the engine's thread to the caller.
 
-Knows its stream, its state and how its work is divided into steps. Must not know whose step is
-next (`loop`), nor what the steps do: its subclasses do, for texts and for recordings.
+Knows its state and how its work is divided into steps; and a queue, its end, how to stop, and how a
+caller on an event loop reads without a thread. Must not know whose step is next (`loop`), nor what
+the steps do: subclasses do, for texts and for recordings. A stream is not bounded, so a slow reader
+never delays the engine; it holds one request's output.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from xla_backend.interface.backend import AnyStream, Result
 from xla_backend.interface.results import CacheOutcome, Progress, RequestState
 
 if TYPE_CHECKING:
-    from xla_backend.engine.streams import Stream
     from xla_backend.interface.timing import Stopwatch
     from xla_backend.rows.scheduler import RowScheduler
 
@@ -24,6 +30,108 @@ if TYPE_CHECKING:
 MAKING: dict[str, RequestState] = {"trace": "tracing", "compile": "compiling"}
 """The states of the phases in which functions are made."""
 ENDS: tuple[RequestState, ...] = ("done", "stopped", "failed")
+
+Chunk = TypeVar("Chunk")
+
+
+class Stream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
+    """The output of a request: read it once, as an iterator or by `events`, then read `result`.
+
+    `result` is None until it has ended; after `stop` it holds the output so far. It stays None if
+    the stop came before anything ran.
+
+    Attributes:
+        arrived: when the request arrived, as `time.perf_counter()` of this machine.
+        progress: its newest state.
+        has_started: whether the request has started, or has ended without starting.
+        has_ended: whether its end was read.
+    """
+
+    def __init__(self, arrived: float | None = None) -> None:
+        """`arrived` is None for now."""
+        self.arrived = time.perf_counter() if arrived is None else arrived
+        self.result: Result | None = None
+        self.progress = Progress("queued", self.arrived)
+        self.is_stopped = False
+        self.on_stop: Callable[[], object] = lambda: None
+        self.has_started = False
+        self._items: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._on_item: Callable[[], object] = lambda: None
+        self.has_ended = False
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return self
+
+    def __next__(self) -> Chunk:
+        """The next chunk; blocks. Raises the request's error."""
+        while not self.has_ended:
+            kind, value = self._items.get()
+            if kind == "chunk":
+                return value
+            self._take_end(kind, value)
+        raise StopIteration
+
+    async def events(self) -> AsyncIterator[Progress | Chunk]:
+        """See `AnyStream`; needs no thread."""
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended before the request
+                loop.call_soon_threadsafe(arrived.set)
+
+        self._on_item = wake
+        while not self.has_ended:
+            try:
+                kind, value = self._items.get_nowait()
+            except queue.Empty:
+                await arrived.wait()
+                arrived.clear()
+                continue
+            if kind in ("chunk", "progress"):
+                yield value
+            else:
+                self._take_end(kind, value)
+
+    def _take_end(self, kind: str, value: Any) -> None:
+        if kind == "progress":
+            return
+        self.has_ended = True
+        if kind == "error":
+            raise value
+        self.result = value
+
+    def stop(self) -> None:
+        """Ends the request after the present chunk. May be called from any thread."""
+        self.is_stopped = True
+        self.on_stop()
+
+    # --- called by the engine's thread ----------------------------------------------------------
+
+    def may_start(self) -> bool:
+        """Whether its request may start now; called once."""
+        return not self.is_stopped
+
+    def report(self, progress: Progress) -> None:
+        """Tells the caller its new state; the first one says that it has started."""
+        self.progress = progress
+        self.has_started = True
+        self._put("progress", progress)
+
+    def put(self, chunk: Chunk) -> None:
+        self._put("chunk", chunk)
+
+    def finish(self, result: Result | None) -> None:
+        self.has_started = True
+        self._put("result", result)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends with an error, which is raised in the reader."""
+        self.has_started = True
+        self._put("error", error)
+
+    def _put(self, kind: str, value: Any) -> None:
+        self._items.put((kind, value))
+        self._on_item()
 
 
 @dataclass(frozen=True)
@@ -73,11 +181,6 @@ class Request(ABC):
         self.awaited: Awaited = AwaitEngine()
         self.has_engine = False
         self.steps = self._run()
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether its caller wants no more."""
-        return self.stream.is_stopped
 
     def enter(self, state: RequestState) -> None:
         """Changes its state and reports that to its caller; the first change starts it.

@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.answers.decoder import AnswerDecoder
-from xla_backend.answers.stop_strings import StopStrings
-from xla_backend.engine.function_resolver import Chosen, FunctionResolver
+from xla_backend.answers.reader import StopStrings, thoughts_end
+from xla_backend.engine.function_resolver import FunctionResolver
 from xla_backend.engine.loop import Loop
 from xla_backend.engine.request import (
     Awaited,
@@ -24,13 +24,12 @@ from xla_backend.engine.request import (
     AwaitRow,
     Request,
     Stopped,
+    Stream,
 )
-from xla_backend.engine.streams import Stream
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.step_by_step import StepByStep
-from xla_backend.interface.buckets import CacheKey, positions
+from xla_backend.interface.buckets import positions
 from xla_backend.interface.decisions import Decisions
-from xla_backend.interface.prompt import thoughts_end
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import (
     CacheOutcome,
@@ -46,15 +45,16 @@ from xla_backend.interface.results import (
 )
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction import prefix_misses
-from xla_backend.prediction.prediction import Choice
 from xla_backend.prediction.prefix_misses import Parting
 from xla_backend.rows.decisions import QuestionRows
+from xla_backend.rows.pool import Row
 from xla_backend.rows.scheduler import CHUNK_S
 
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
     from xla_backend.engine.pools import Pools
     from xla_backend.model.functions import PaddedFunctions, PoolFunctions
+    from xla_backend.model.generation import Generation
     from xla_backend.model.output import Output
 
 BEGINNING = 60
@@ -111,7 +111,7 @@ class Text(Request):
         self._model, self._prepared = model, request
         key, options = request.key, request.options
         self._decoder = AnswerDecoder(
-            model.tokenizer, request.shown, request.token_ids, request.may_think
+            model.tokenizer, request.shown, request.token_ids, request.opening
         )
         if options.grammar is not None:
             watch.enter("tokenize")
@@ -122,13 +122,11 @@ class Text(Request):
                 made.cancel()  # a stopped request needs it no more
         self._stops = StopStrings(options.stop, options.include_stop_str_in_output)
         watch.enter("queue")
-        choice = self._functions.choose(model, key, request.may_reuse)
-        if key.variants:  # rows that run beside others use no drafts
-            plain = dataclasses.replace(key, prompt_lookup_num_tokens=0)
-            yield from self._obtain(plain, self._functions.choose(model, plain))
-        if choice.outcome is CacheOutcome.MISS:
-            self._miss = self._functions.explain_miss(model, request)
-        self._chosen = yield from self._obtain(key, choice)
+        # Rows that run beside others use no drafts.
+        keys = dict.fromkeys([dataclasses.replace(key, prompt_lookup_num_tokens=0), key])
+        for each in keys:
+            self._chosen = yield from self._functions.obtain(model, each, options, self.makes)
+            watch.enter("queue")
         self._compiling_s = self._loop.compiling.read()
         if request.questions is not None:
             yield from self._decide(QuestionRows(request.request.questions, request.questions))
@@ -137,10 +135,10 @@ class Text(Request):
         else:
             yield from self._run_padded()
 
-    def _obtain(self, key: CacheKey, choice: Choice) -> Generator[Awaited, Any, Chosen]:
-        chosen = yield from self._functions.obtain(self._model, key, choice, self.makes)
-        self.watch.enter("queue")
-        return chosen
+    def makes(self, outcome: CacheOutcome) -> Callable[[str], None]:
+        if outcome is CacheOutcome.MISS:
+            self._miss = self._functions.explain_miss(self._model, self._prepared)
+        return super().makes(outcome)
 
     # --- a row of the pool ----------------------------------------------------------------------
 
@@ -150,9 +148,8 @@ class Text(Request):
         is_stepwise = isinstance(self._grammar, StepByStep)
         self.drafts = 0 if is_stepwise else drafts or (GRAMMAR_DRAFTS if self._grammar else 0)
         self._status = EngineStatus("generating", str(prepared.key))
-        self.row = row = pool.row(
-            prepared.token_ids, prepared.request.cache_salt, prepared.options, self._grammar
-        )
+        token_ids, salt = list(prepared.token_ids), prepared.request.cache_salt
+        self.row = row = Row(token_ids, len(token_ids), salt, prepared.options, self._grammar)
         row.prompt_records = [] if prepared.request.with_prompt_logprobs else None
         yield AwaitRow(pool.rows)
         if not row.generated:
@@ -164,7 +161,6 @@ class Text(Request):
                 row.is_done,
                 batch_size=max(1, self.rows_at_most),
                 cached_tokens=row.reused,
-                cached_from_disk=row.is_restored,
                 prompt_logprobs=model.prompt_tokens(row.token_ids, row.prompt_records),
                 parting=row.parting,
             )
@@ -198,7 +194,7 @@ class Text(Request):
         new = self.row.token_ids[self.row.prompt_tokens + self._decoded :]
         if isinstance(self._grammar, StepByStep):
             self._grammar.follow(new)
-        return self._write(new, self.row.output) and not self.stream.is_stopped
+        return self._write(new, self.row.output)
 
     def _decide(self, asking: QuestionRows) -> Generator[Awaited, Any, None]:
         """Reads the rows of all questions, one chunk per round."""
@@ -243,27 +239,14 @@ class Text(Request):
         self._loop.set_status(status)
         watch.enter("prefill")
         generation = self._model.start(functions, key, list(self._prepared.token_ids), options)
-        steps, count = 1, 0
-        # With beams the text is known only at the end.
-        is_followed = options.num_beams == 1
-        while True:
-            started = time.perf_counter()
-            generation.advance(steps)
-            step_s = (time.perf_counter() - started) / steps
-            watch.lap(generation.length - count)
-            self.enter("writing")
-            count, steps = generation.length, max(1, round(CHUNK_S / step_s))
-            watch.enter("detokenize")
-            goes_on = True
-            if is_followed:
-                new = generation.output().tokens.tolist()[self._decoded :]
-                goes_on = self._write(new, generation.output)
-            if generation.is_done or not goes_on or self.stream.is_stopped:
-                break
-            watch.enter("queue")
-            yield AwaitEngine()
-            self._loop.set_status(status)
-            watch.enter("decode")
+
+        def write() -> bool:
+            if options.num_beams > 1:  # the text is known only at the end
+                return not self.stream.is_stopped
+            new = generation.output().tokens.tolist()[self._decoded :]
+            return self._write(new, generation.output) and not self.stream.is_stopped
+
+        yield from in_chunks(self, self._loop, generation, status, write)
         tokens = self._model.tokens(generation.output())
         self.finish(self._result(tokens, generation.is_done))
 
@@ -284,7 +267,9 @@ class Text(Request):
                 is_over = bool(tokens) and self._model.is_end(tokens[-1].id, options)
                 tokens = tokens[:-1] if is_over else tokens
             self._chunks.append(chunk)
-            self.stream.put(TextChunk.of(chunk, tokens, self._decoded))
+            sent = TextChunk(chunk)
+            sent.tokens, sent.generated = tokens, self._decoded
+            self.stream.put(sent)
         return not self._stops.found
 
     def _result(
@@ -293,7 +278,6 @@ class Text(Request):
         is_complete: bool,
         batch_size: int = 1,
         cached_tokens: int = 0,
-        cached_from_disk: bool = False,
         prompt_logprobs: tuple[Token, ...] = (),
         parting: Parting | None = None,
     ) -> GenerationResult:
@@ -312,7 +296,7 @@ class Text(Request):
             passes = sum(not token.in_same_pass for token in tokens[1:])
 
         def tokens_of(text: str) -> tuple[Token, ...]:
-            fresh = AnswerDecoder(model.tokenizer, frozenset(), prompt_ids, prepared.may_think)
+            fresh = AnswerDecoder(model.tokenizer, frozenset(), prompt_ids, prepared.opening)
             return _tokens_of(text, tokens, fresh)
 
         if stops.found:
@@ -359,7 +343,6 @@ class Text(Request):
             cut_tokens=generated - len(tokens),
             spans=spans,
             cached_tokens=cached_tokens,
-            cached_from_disk=cached_from_disk,
             prompt_logprobs=prompt_logprobs,
             passes=passes,
             rounded_bits=model.info.rounded_bits,
@@ -379,6 +362,32 @@ class Text(Request):
             return parting
         other = self._pools.other_model(self._prepared.model, request.cache_salt, start)
         return Parting("other model", 0, 0, model=other) if other else parting
+
+
+def in_chunks(
+    request: Request,
+    loop: Loop,
+    generation: Generation,
+    status: EngineStatus,
+    write: Callable[[], bool],
+) -> Generator[Awaited, Any, None]:
+    """Runs functions of padded sizes until the text ends, or `write` wants no more of it, which is
+    called after each chunk."""
+    steps, count, watch = 1, 0, request.watch
+    while True:
+        started = time.perf_counter()
+        generation.advance(steps)
+        step_s = (time.perf_counter() - started) / steps
+        watch.lap(generation.length - count)
+        request.enter("writing")
+        count, steps = generation.length, max(1, round(CHUNK_S / step_s))
+        watch.enter("detokenize")
+        if not write() or generation.is_done:
+            return
+        watch.enter("queue")
+        yield AwaitEngine()
+        loop.set_status(status)
+        watch.enter("decode")
 
 
 def _tokens_of(text: str, tokens: tuple[Token, ...], decoder: AnswerDecoder) -> tuple[Token, ...]:

@@ -7,7 +7,6 @@ function. Must not know TensorFlow, who asks, nor how a model is loaded or a fun
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -24,8 +23,8 @@ from xla_backend.checkpoints.speech_input import (
 )
 from xla_backend.engine.function_resolver import Chosen, FunctionResolver
 from xla_backend.engine.loop import Loop
-from xla_backend.engine.request import Awaited, AwaitEngine, AwaitResult, Request, Stopped
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Awaited, AwaitEngine, AwaitResult, Request, Stopped, Stream
+from xla_backend.engine.text import in_chunks
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
@@ -39,7 +38,6 @@ from xla_backend.interface.results import (
     Transcription,
 )
 from xla_backend.interface.timing import Stopwatch, Timing
-from xla_backend.rows.scheduler import CHUNK_S
 
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
@@ -184,14 +182,14 @@ class SpeechToText(Request):
         features, prompt = speech.features(samples), speech.decoder_prompt
         start = prompt.for_language(self._language) if self._language else prompt.tokens
         watch.enter("queue")
-        choice = self._functions.choose(engine, needed)
-        chosen = yield from self._functions.obtain(engine, needed, choice, self.makes)
+        chosen = yield from self._functions.obtain(engine, needed, options, self.makes)
         watch.enter("queue")
         yield AwaitEngine()
         self.enter("reading")
         watch.enter("prefill")
         key = chosen.choice.key
-        self._loop.set_status(EngineStatus("generating", str(key)))
+        status = EngineStatus("generating", str(key))
+        self._loop.set_status(status)
 
         def begin(options: GenerationOptions) -> Generation:
             parts = SpeechPrompt(features, prompt.timed(start) if self._is_timed else start)
@@ -209,8 +207,7 @@ class SpeechToText(Request):
         further = list(FALLBACK_TEMPERATURES if is_greedy else ())
         tried, temperature = [], options.temperature
         while True:
-            yield from self._write_down(generation, key)
-            watch.enter("detokenize")
+            yield from in_chunks(self, self._loop, generation, status, lambda: True)
             tokens = engine.tokens(generation.output())
             ids = [token.id for token in tokens]
             mean = sum(token.logprob for token in tokens) / max(1, len(tokens))
@@ -239,24 +236,6 @@ class SpeechToText(Request):
         if is_silent or (options.temperature == 0 and mean < speech.guards.logprob):
             return dataclasses.replace(part, text="", tokens=(), is_complete=True)
         return part
-
-    def _write_down(self, generation: Generation, key: CacheKey) -> Generator[Awaited, Any, None]:
-        """Generates a window's text to its end."""
-        watch = self.watch
-        steps, count = 1, 0
-        while True:
-            started = time.perf_counter()
-            generation.advance(steps)
-            step_s = (time.perf_counter() - started) / steps
-            watch.lap(generation.length - count)
-            self.enter("writing")
-            count, steps = generation.length, max(1, round(CHUNK_S / step_s))
-            if generation.is_done:
-                break
-            watch.enter("queue")
-            yield AwaitEngine()
-            self._loop.set_status(EngineStatus("generating", str(key)))
-            watch.enter("decode")
 
 
 @dataclass(frozen=True)

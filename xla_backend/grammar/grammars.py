@@ -12,14 +12,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from xla_backend.grammar import automaton, channels, gbnf, json_text, step_by_step, tool_calls
+from xla_backend.answers.tool_format import ToolFormat
+from xla_backend.grammar import automaton, gbnf, json_text, step_by_step, tool_calls
 from xla_backend.grammar.automaton import Automaton, TokenBytes
 from xla_backend.grammar.grammar_store import GrammarStore
 from xla_backend.grammar.pattern import Pattern
 from xla_backend.grammar.schemas import documents
 from xla_backend.grammar.schemas.unique_items import UniqueItems
 from xla_backend.grammar.step_by_step import StepByStep
-from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import Grammar, Preamble
 from xla_backend.interface.prompt import THOUGHTS_END
@@ -55,7 +55,7 @@ def regex(grammar: Grammar) -> str:
 
 _PREAMBLES = {
     "thoughts": f"{tool_calls.text_without(THOUGHTS_END)}{THOUGHTS_END}[ \\n]{{0,2}}",
-    "channels": channels.messages("analysis") + channels.FINAL,
+    "channels": tool_calls.messages("analysis") + tool_calls.FINAL,
 }
 """Match what a model writes before its text."""
 

@@ -7,10 +7,29 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from xla_backend.grammar import channels, json_text, step_by_step
+from xla_backend.answers import channels
+from xla_backend.answers.tool_format import ToolFormat
+from xla_backend.grammar import json_text, step_by_step
 from xla_backend.grammar.schemas import documents
 from xla_backend.grammar.schemas.documents import DocumentRules
-from xla_backend.grammar.tool_format import ToolFormat
+
+_MESSAGE = f"{json_text.other_than(*channels.MARKS.values())}*"
+"""Matches the text of a message in a channel."""
+
+
+def _in_channels(text: str) -> str:
+    return json_text.literal(channels.written(text))
+
+
+FINAL = _in_channels("<|channel|>final<|message|>")
+"""Matches what stands before the text of an answer in channels."""
+
+
+def messages(*names: str) -> str:
+    """Matches any number of messages in these channels, up to where the next one begins."""
+    begin, middle = _in_channels("<|channel|>"), _in_channels("<|message|>")
+    end = _in_channels(f"<|end|><|start|>{channels.ROLE}")
+    return f"(?:{begin}(?:{'|'.join(map(json_text.literal, names))}){middle}{_MESSAGE}{end})*"
 
 
 def without_notes(schema: Any) -> Any:
@@ -52,7 +71,7 @@ def regex(requested: Mapping[str, Any], answer: str | None) -> str:
     if requested["several"]:
         calls = f"(?:{calls}\\n?)+"
     if form.in_channels:
-        final = f"|{channels.FINAL}(?:{answer or channels.TEXT})" if requested["is_free"] else ""
+        final = f"|{FINAL}(?:{answer or _MESSAGE})" if requested["is_free"] else ""
         return f"{_before_calls(answer)}(?:{calls}{final})"
     if not requested["is_free"]:
         return calls
@@ -76,9 +95,9 @@ def rules(requested: Mapping[str, Any], arguments: Mapping[str, str], answer: st
     if form.in_channels:
         before = _before_calls(answer)
         if answer:
-            answer = f"{step_by_step.matching(before + channels.FINAL)} ({answer})"
+            answer = f"{step_by_step.matching(before + FINAL)} ({answer})"
         elif requested["is_free"]:
-            free = step_by_step.matching(before + channels.FINAL + channels.TEXT)
+            free = step_by_step.matching(before + FINAL + _MESSAGE)
     elif requested["is_free"] and answer is None:
         before = text_without(form.marker) if form.marker else ""
         free = step_by_step.matching(before or _not_beginning_with(form.opening))
@@ -100,7 +119,7 @@ def _parts(form: ToolFormat) -> tuple[str, ...]:
 
 def _before_calls(answer: str | None) -> str:
     """Matches thoughts and, unless answers have a form, what is said before a call."""
-    return channels.messages("analysis", *([] if answer else ["commentary"]))
+    return messages("analysis", *([] if answer else ["commentary"]))
 
 
 def _written(part: str, is_marked: bool) -> str:

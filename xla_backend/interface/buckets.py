@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,6 +83,7 @@ class CacheKey:
         return [f"lookup {drafts}"] * (drafts > 0)
 
 
+@functools.cache
 def pool_key(context_length: int, prompt_lookup_num_tokens: int = 0) -> CacheKey:
     """The key of all requests that a model's pool serves."""
     return CacheKey(context_length, 1, context_length, True, prompt_lookup_num_tokens)

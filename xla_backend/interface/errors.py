@@ -4,8 +4,6 @@ Knows the kinds of failure that callers distinguish. Must not know where they ar
 each message is complete and says what to do next.
 """
 
-import os
-
 
 class BackendError(Exception):
     """Base of all errors that this package raises on purpose; visitors may see their text."""
@@ -35,17 +33,8 @@ class OutOfMemory(BackendError):
     """There was not enough memory for this request; the engine restarts after it."""
 
 
-class Origin:
-    """Remembers the process in which it was made."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-
-    def check(self) -> None:
-        """Raises EngineStopped in a fork of that process."""
-        if os.getpid() != self._pid:
-            raise EngineStopped(
-                "This process was forked from the one that made this engine, and has none of its "
-                "threads. Make the engine in this process, or start it with multiprocessing's "
-                '"spawn".'
-            )
+FORKED = (
+    "This process was forked from the one that made this engine, and has none of its threads. Make "
+    'the engine in this process, or start it with multiprocessing\'s "spawn".'
+)
+"""Of `EngineStopped`."""

@@ -17,8 +17,6 @@ from xla_backend.interface.timing import Statistics
 
 MAX_BATCH_SIZE = 256
 """Keeps the compiled functions of all batch sizes within about a gigabyte of memory."""
-MAX_CALLS = 1000
-DEFAULT_CALLS = 200
 TOLERANCE = 1e-5
 """Largest accepted difference of outputs, which are float32 probabilities."""
 
@@ -69,7 +67,6 @@ class FunctionRequest:
         function: a name of `EXAMPLE_FUNCTIONS`.
         batch_size: rows of the input, 1 to `MAX_BATCH_SIZE`.
         pad: round the compiled ways' batch up to a power of two, and cut their output.
-        calls: upper bound of measured calls per way after the first; slow functions get fewer.
 
     Raises:
         InvalidRequest: a value is wrong.
@@ -78,7 +75,6 @@ class FunctionRequest:
     function: str
     batch_size: int
     pad: bool = False
-    calls: int = DEFAULT_CALLS
 
     def __post_init__(self) -> None:
         if not isinstance(self.function, str) or self.function not in EXAMPLE_FUNCTIONS:
@@ -88,13 +84,12 @@ class FunctionRequest:
             )
         if not isinstance(self.pad, bool):
             raise InvalidRequest("pad must be true or false.")
-        for name, most in (("batch_size", MAX_BATCH_SIZE), ("calls", MAX_CALLS)):
-            value = getattr(self, name)
-            # JSON and sliders send whole numbers as floats.
-            is_whole = isinstance(value, numbers.Real) and not isinstance(value, bool)
-            if not (is_whole and 1 <= value <= most and value == int(value)):
-                raise InvalidRequest(f"{name} must be a whole number from 1 to {most}.")
-            object.__setattr__(self, name, int(value))
+        # JSON and sliders send whole numbers as floats.
+        size = self.batch_size
+        is_number = isinstance(size, numbers.Real) and not isinstance(size, bool)
+        if not (is_number and 1 <= size <= MAX_BATCH_SIZE and size == int(size)):
+            raise InvalidRequest(f"batch_size must be a whole number from 1 to {MAX_BATCH_SIZE}.")
+        object.__setattr__(self, "batch_size", int(size))
 
     @property
     def example(self) -> ExampleFunction:

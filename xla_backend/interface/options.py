@@ -245,6 +245,9 @@ class GenerationOptions:
         "choices or rules; needs one beam and a decoder-only model",
         label="Form of the text",
     )
+    exact_key: bool = _option(
+        False, "do not reuse a larger compiled function", label="Exact shape only"
+    )
 
     def __post_init__(self) -> None:
         for name, option in OPTIONS.items():
@@ -272,7 +275,7 @@ class GenerationOptions:
             raise InvalidRequest(
                 f'early_stopping must be true, false or "never", not {shown(self.early_stopping)}.'
             )
-        for name in ("ignore_eos", "include_stop_str_in_output"):
+        for name in ("ignore_eos", "include_stop_str_in_output", "exact_key"):
             if not isinstance(value := getattr(self, name), bool):
                 raise InvalidRequest(f"{name} must be true or false, not {shown(value)}.")
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
@@ -290,9 +293,18 @@ class GenerationOptions:
         return self.temperature > 0.0
 
     @property
+    def may_reuse(self) -> bool:
+        """Whether a larger compiled function may serve."""
+        return not self.exact_key
+
+    @property
     def needs_rows(self) -> bool:
         """Whether only a row of a model's pool can follow them: a grammar, or drafts."""
         return bool(self.grammar or self.prompt_lookup_num_tokens)
+
+    def of_row(self) -> GenerationOptions:
+        """Those of a row of a pool, which has no functions for its own sizes."""
+        return self.replace(exact_key=False)
 
     def replace(self, **changes: Any) -> GenerationOptions:
         """A copy with some options changed, checked again."""

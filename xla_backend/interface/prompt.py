@@ -6,14 +6,11 @@ Knows their form. Must not know how messages are rendered: `checkpoints.tokeniza
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 THOUGHTS, THOUGHTS_END = "<think>", "</think>"
 """What thoughts in front of an answer stand between."""
-# An answer that was cut during its thoughts has no end mark.
-_THOUGHTS = re.compile(rf"\s*{THOUGHTS}(.*?)(?:{THOUGHTS_END}|\Z)", re.DOTALL)
 
 
 class ToolCall(NamedTuple):
@@ -96,18 +93,6 @@ def last_text(prompt: Prompt) -> str:
     if not isinstance(prompt, tuple):
         return prompt if isinstance(prompt, str) else ""
     return prompt[-2 if start_of_answer(prompt) and len(prompt) > 1 else -1].content
-
-
-def split_thoughts(text: str) -> tuple[str, str]:
-    """The thoughts in front of an answer, and the rest."""
-    found = _THOUGHTS.match(text)
-    return (found[1].strip(), text[found.end() :].lstrip()) if found else ("", text)
-
-
-def thoughts_end(text: str) -> int:
-    """Where the thoughts in front of an answer end, before their mark; 0 if there are none."""
-    found = _THOUGHTS.match(text)
-    return found.end(1) if found else 0
 
 
 def start_of_answer(prompt: Prompt) -> str:

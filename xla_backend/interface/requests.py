@@ -19,7 +19,7 @@ from xla_backend.interface.options import (
     AudioInput,
     GenerationOptions,
 )
-from xla_backend.interface.prompt import Prompt, start_of_answer
+from xla_backend.interface.prompt import Prompt
 
 if TYPE_CHECKING:
     from xla_backend.interface.buckets import CacheKey
@@ -44,9 +44,7 @@ class TextRequest:
         options: of the generation.
         mode: "rows" needs a decoder-only model and one beam; "padded" cannot follow a grammar,
             answer questions, or give the log-probabilities of a prompt. None: rows where the model
-            and the options allow them, else padded.
-        exact_key: only padded: do not reuse a larger compiled function; compile this request's
-            cache key.
+            and the options (one beam, no `exact_key`) allow them, else padded.
         cache_salt: a row may reuse the prefixes of requests with the same salt. Timings tell a
             caller that knows a salt what others wrote, so give it only to those who may know.
             Empty: nothing is reused or shared.
@@ -67,7 +65,6 @@ class TextRequest:
     prompt: Prompt
     options: GenerationOptions = DEFAULT_OPTIONS
     mode: Mode | None = None
-    exact_key: bool = False
     cache_salt: str = ""
     shares_salt: bool = False
     tools: tuple[dict[str, Any], ...] = ()
@@ -95,8 +92,8 @@ class TextRequest:
             and info.context_length is not None
             and options.num_beams == 1
         )
-        is_padded = self.mode == "padded" or self.exact_key
-        if self.mode == "rows" and (self.exact_key or not is_possible):
+        is_padded = self.mode == "padded" or options.exact_key
+        if self.mode == "rows" and (options.exact_key or not is_possible):
             raise InvalidRequest(
                 "mode rows needs a decoder-only model, one beam and no exact_key, and this "
                 f"request for {info.name} lacks one of them: leave mode out."
@@ -131,6 +128,7 @@ class Prepared:
         shown: special tokens that are part of the text, because they are stop strings.
         questions: tokens of the questions; None without.
         tokenize_s: seconds that this took.
+        opening: what the prompt has begun of an answer's text: the mark of thoughts, or nothing.
     """
 
     request: TextRequest
@@ -140,6 +138,7 @@ class Prepared:
     shown: frozenset[int]
     questions: QuestionTokens | None
     tokenize_s: float
+    opening: str = ""
 
     @property
     def model(self) -> str:
@@ -148,17 +147,6 @@ class Prepared:
     @property
     def in_chunks(self) -> bool:
         return self.request.in_chunks
-
-    @property
-    def may_reuse(self) -> bool:
-        """Whether a larger compiled function may serve it."""
-        return not self.request.exact_key
-
-    @property
-    def may_think(self) -> bool:
-        """Whether its text is a whole answer, which may begin with thoughts."""
-        prompt = self.request.prompt
-        return isinstance(prompt, tuple) and not start_of_answer(prompt)
 
 
 @dataclass(frozen=True)

@@ -97,13 +97,6 @@ class TextChunk(str):
     generated: int = 0
     progress: PromptProgress | None = None
 
-    @classmethod
-    def of(cls, text: str, tokens: tuple[Token, ...], generated: int) -> Self:
-        chunk = cls(text)
-        chunk.tokens = tokens
-        chunk.generated = generated
-        return chunk
-
 
 @dataclass(frozen=True)
 class Miss:
@@ -353,7 +346,6 @@ class GenerationResult:
         spans: the phases in order, with each call of a compiled function and its tokens; they add
             up to `timing`.
         cached_tokens: prompt tokens whose keys and values were cached and not computed again.
-        cached_from_disk: whether some of them were restored from disk.
         passes: with prompt lookup or a grammar's tables, how often the model ran for the tokens
             after the first one; None without.
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
@@ -387,7 +379,6 @@ class GenerationResult:
     cut_tokens: int = 0
     spans: tuple[Span, ...] = ()
     cached_tokens: int = 0
-    cached_from_disk: bool = False
     passes: int | None = None
     rounded_bits: int | None = None
     activations: str = "exact"
@@ -460,6 +451,15 @@ class GenerationResult:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the command line and the API."""
+        special = {
+            "tokens_per_pass": self.tokens_per_pass,
+            "grammar": self.grammar,
+            "rounded_bits": self.rounded_bits,
+            "activations": "" if self.activations == "exact" else self.activations,
+            "background_compile_s": self.background_compile_s,
+            "miss": self.miss and self.miss.to_json(),
+            "cache_miss": self.prefix_miss and self.prefix_miss.to_json(),
+        }
         return {
             "model": self.model,
             "text": self.text,
@@ -478,17 +478,7 @@ class GenerationResult:
             "timing": self.timing.to_dict(),
             "ttft_s": self.ttft_s,
             "tpot_s": self.tpot_s,
-            **({} if self.passes is None else {"tokens_per_pass": self.tokens_per_pass}),
-            **({"grammar": self.grammar} if self.grammar else {}),
-            **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
-            **({} if self.activations == "exact" else {"activations": self.activations}),
-            **(
-                {"background_compile_s": self.background_compile_s}
-                if self.background_compile_s
-                else {}
-            ),
-            **({"miss": self.miss.to_json()} if self.miss else {}),
-            **({"cache_miss": self.prefix_miss.to_json()} if self.prefix_miss else {}),
+            **{name: value for name, value in special.items() if value},
         }
 
 
@@ -708,10 +698,6 @@ class EngineStatus:
     since: float = 0.0
     progress: float | None = None
     note: str = ""
-
-    def replace(self, **changes: Any) -> EngineStatus:
-        """A copy with some fields changed."""
-        return dataclasses.replace(self, **changes)
 
 
 RequestState = Literal[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -62,7 +63,7 @@ class PoolFunctions:
     state: PoolState
     drafts: int
 
-    @property
+    @functools.cached_property
     def rows(self) -> int:
         return self.state.done.shape[0]
 

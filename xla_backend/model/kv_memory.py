@@ -50,15 +50,14 @@ class KVMemory:
         Raises:
             OutOfBlocks: there is none, and no room could be made.
         """
-        self._count(1, self._free_blocks)
-        return self._reused(self._free_blocks) or self._new(self.block_bytes)
+        return self._reused(1, self._free_blocks) or self._new(self.block_bytes)
 
     def take_state(self) -> int:
         """The address of a row's state; raises as `take`."""
-        self._count(self.state_blocks, self._free_states)
-        return self._reused(self._free_states) or self._new_state()
+        return self._reused(self.state_blocks, self._free_states) or self._new_state()
 
-    def _count(self, blocks: int, free: list[int]) -> None:
+    def _reused(self, blocks: int, free: list[int]) -> int:
+        """Counts `blocks`, and returns a free address for them; 0 if there is none."""
         while self.used + blocks > self.limit:
             before = self.used
             self.make_room()
@@ -68,9 +67,6 @@ class KVMemory:
             size = blocks * self.block_bytes
             self.shared.make_room(self, size, lambda: bool(free) and free[-1] not in self._released)
         self.used += blocks
-
-    def _reused(self, free: list[int]) -> int:
-        """A free address; 0 if there is none."""
         if not free:
             return 0
         if (address := free.pop()) in self._released:

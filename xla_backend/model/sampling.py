@@ -98,6 +98,15 @@ def ends(options: GenerationOptions, eos_token_ids: Sequence[int]) -> tuple[int,
     return (*(() if options.ignore_eos else eos_token_ids), *options.stop_token_ids)
 
 
+def is_counted(options: GenerationOptions) -> bool:
+    """Whether an option depends on how often a token was generated."""
+    return (
+        options.repetition_penalty != 1.0
+        or options.presence_penalty != 0.0
+        or options.frequency_penalty != 0.0
+    )
+
+
 def specs(batch_size: int, vocabulary_size: int) -> list[tf.TensorSpec]:
     """What `pack` returns: real options, integer ones, what is added to the logits, and ends."""
     return [
@@ -114,7 +123,7 @@ def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, 
     )
     reals = (
         # The branch that greedy search skips is compiled too, and must not divide by zero.
-        options.temperature if options.do_sample else 1.0,
+        options.temperature or 1.0,
         options.top_p,
         options.min_p,
         options.repetition_penalty,
@@ -124,14 +133,8 @@ def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, 
     )
     integers = (
         options.top_k,
-        int(options.do_sample),
-        int(
-            options.repetition_penalty != 1.0
-            or options.presence_penalty != 0.0
-            or options.frequency_penalty != 0.0
-            or options.min_new_tokens > 0
-            or bool(options.logit_bias)
-        ),
+        int(options.temperature > 0.0),
+        int(is_counted(options) or options.min_new_tokens > 0 or bool(options.logit_bias)),
         early_stopping,
         options.seed,
         options.max_new_tokens,

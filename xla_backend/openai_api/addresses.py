@@ -13,11 +13,10 @@ from fastapi import FastAPI
 from xla_backend.openai_api.outside import PATH
 
 NOT_OFFERED = {
-    "embeddings": "Embeddings are not offered: the models here write text.",
-    "embedding": "Embeddings are not offered: the models here write text.",
-    "embed": "Embeddings are not offered: the models here write text.",
-    "rerank": "Reranking is not offered: the models here write text.",
-    "reranking": "Reranking is not offered: the models here write text.",
+    **dict.fromkeys(
+        ("embeddings", "embedding", "embed", "rerank", "reranking", "score"),
+        "Embeddings and reranking are not offered: the models here write text.",
+    ),
     "speech": "Speech output is not offered: models write text, or transcribe speech.",
     "translations": "Recordings are not translated: /v1/audio/transcriptions transcribes them.",
     "moderations": "Moderation is not offered: the models here write text.",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -26,8 +26,6 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
-Ids = Annotated[list[int] | None, Field(exclude_if=_is_none)]
-"""vLLM's, where they were requested."""
 MIN_LOGPROB = -9999.0
 """OpenAI's number for an impossible token; JSON has no infinity."""
 Finish = Literal["stop", "length", "tool_calls"]
@@ -140,7 +138,7 @@ class ChatChoice(BaseModel):
     message: AnswerMessage
     logprobs: ChatLogprobs | None
     finish_reason: Finish
-    token_ids: Ids = None
+    token_ids: list[int] | None = None
 
 
 class CompletionLogprobs(BaseModel):
@@ -172,8 +170,8 @@ class CompletionChoice(BaseModel):
     logprobs: CompletionLogprobs | None = None
     finish_reason: Finish | None
     prompt_logprobs: PromptLogprobs | None = None
-    prompt_token_ids: Ids = None
-    token_ids: Ids = None
+    prompt_token_ids: list[int] | None = None
+    token_ids: list[int] | None = None
 
 
 class DeltaCall(BaseModel):
@@ -201,7 +199,7 @@ class ChunkChoice(BaseModel):
     delta: Delta
     logprobs: ChatLogprobs | None = None
     finish_reason: Finish | None
-    token_ids: Ids = None
+    token_ids: list[int] | None = None
 
 
 class Answer(BaseModel):
@@ -233,7 +231,7 @@ class ChatCompletion(Answer):
     usage: Usage
     timings: Timings
     prompt_logprobs: PromptLogprobs | None = None
-    prompt_token_ids: Ids = None
+    prompt_token_ids: list[int] | None = None
 
 
 class ChatChunk(Event):
@@ -241,7 +239,7 @@ class ChatChunk(Event):
 
     object: Literal["chat.completion.chunk"]
     choices: list[ChunkChoice]
-    prompt_token_ids: Ids = None
+    prompt_token_ids: list[int] | None = None
 
 
 class Completion(Event):

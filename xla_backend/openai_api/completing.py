@@ -124,7 +124,6 @@ class Completer:
                     model,
                     prompt,
                     options,
-                    exact_key=bool(body.exact_key),
                     cache_salt=salt(host, request, body.cache_salt),
                     shares_salt=not body.cache_salt,
                     tools=tools,

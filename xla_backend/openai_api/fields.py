@@ -7,11 +7,13 @@ the same lists. Must not know what a request does.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
+from xla_backend.interface.options import OPTIONS
 from xla_backend.openai_api.errors import NotSupported
 
 MEANINGS = {
@@ -62,6 +64,11 @@ _INSTEAD = {
     "repeat_last_n": "repetition_penalty counts the whole text: leave it out.",
 }
 
+_NUMBERS = {
+    *(name for name, option in OPTIONS.items() if option.range),
+    *("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens"),
+    *("n", "top_logprobs"),
+}
 WITHOUT_EFFECT = frozenset(
     # OpenAI's and Anthropic's
     "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
@@ -82,7 +89,8 @@ MOST_LISTED = 20
 class Fields(BaseModel):
     """An object of a request.
 
-    Whole numbers may be written as floats. Fields that are not known are listed in `ignored`.
+    Whole numbers may be written as floats, options also as text. Unknown fields are listed in
+    `ignored`.
     """
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -94,7 +102,9 @@ class Fields(BaseModel):
     def _read(cls, values: Any, read: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(values, dict):
             return read(values)
-        values = {name: _whole(value) for name, value in cls.translated(values).items()}
+        values = {
+            name: _whole(value, name in _NUMBERS) for name, value in cls.translated(values).items()
+        }
         fields = read(values)
         if cls.model_config.get("extra") == "ignore":
             fields._ignored += [
@@ -162,8 +172,12 @@ def translated(sent: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, A
     return values
 
 
-def _whole(value: Any) -> Any:
-    """Whole numbers, also in lists, as integers: JavaScript and Lua know no other numbers."""
+def _whole(value: Any, is_number: bool = False) -> Any:
+    """Whole numbers, also in lists, as integers: JavaScript and Lua know no other numbers. Forms of
+    web pages send text for a number."""
+    if is_number and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = float(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list) and any(isinstance(each, float) for each in value):

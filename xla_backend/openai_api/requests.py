@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 from pydantic import ConfigDict, Field, PrivateAttr, create_model, model_validator
 
 from xla_backend.answers.reader import AnswerReader
+from xla_backend.answers.tool_format import ToolFormat
 from xla_backend.grammar import grammars
-from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import KINDS, Grammar
 from xla_backend.interface.options import MAX_NEW_TOKENS, MAX_SEED, OPTIONS, GenerationOptions
@@ -180,9 +180,6 @@ class GenerationRequest(OptionFields):
     )
     allowed_token_ids: Annotated[list[int], Field(min_length=1)] | None = Field(
         None, description="of vLLM: the only tokens of the text, also to end it"
-    )
-    exact_key: bool | None = Field(
-        None, description="of this engine: a larger compiled function may not serve instead"
     )
     cache_salt: Annotated[str, Field(max_length=MAX_SALT)] | None = Field(
         None,

@@ -306,7 +306,7 @@ class ChatWriter(_OpenAiWriter):
         choice = ChunkChoice(
             index=number,
             delta=Delta(),
-            logprobs=self._logprobs_of(number, tokens),
+            logprobs=self._logprobs_of(number, tokens) if tokens else None,
             finish_reason=finish_reason(result, reader.has_called),
             **self._ids(tokens, result),
         )

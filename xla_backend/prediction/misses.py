@@ -21,7 +21,7 @@ def explain_miss(prepared: Prepared, in_memory: Collection[CacheKey]) -> Miss:
         len(prepared.token_ids),
         prepared.options.max_new_tokens,
         in_memory,
-        prepared.may_reuse,
+        prepared.options.may_reuse,
     )
 
 

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from xla_backend.answers.reader import split_thoughts
 from xla_backend.interface.buckets import positions
-from xla_backend.interface.prompt import THOUGHTS, split_thoughts
+from xla_backend.interface.prompt import THOUGHTS
 from xla_backend.interface.requests import Prepared
 from xla_backend.interface.results import PrefixCause, PrefixField, PrefixMiss
 from xla_backend.prediction.prefixes import common

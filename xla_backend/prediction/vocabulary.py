@@ -29,7 +29,7 @@ from xla_backend.compilation.store import Store
 from xla_backend.grammar import grammars
 from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.prompt import Prompt, TokenIds
+from xla_backend.interface.prompt import THOUGHTS, Prompt, TokenIds, start_of_answer
 from xla_backend.interface.requests import Prepared, TextRequest
 from xla_backend.interface.results import CacheEntry, CacheOutcome, ModelInfo, Past, Prediction
 from xla_backend.prediction.misses import explain_miss
@@ -119,12 +119,15 @@ class Vocabulary:
             key = rules.key_for(length, options.num_beams, options.max_new_tokens, context)
         # Control tokens have no text, except those that are stop strings.
         shown = self.tokenizer.special_ids(options.stop) if options.stop else frozenset()
-        prepared = Prepared(request, options, key, token_ids, shown, questions, 0.0)
+        opening = ""
+        if isinstance(request.prompt, tuple) and not start_of_answer(request.prompt):
+            end = self.tokenizer.decode(token_ids[-16:]).rstrip()
+            opening = THOUGHTS if end.endswith(THOUGHTS) else ""
         if options.grammar is not None:
-            before = AnswerDecoder(self.tokenizer, shown, token_ids, prepared.may_think).before
+            before = AnswerDecoder(self.tokenizer, shown, token_ids, opening).before
             options = options.replace(grammar=grammars.preamble(options.grammar, before))
         took_s = time.perf_counter() - started
-        return dataclasses.replace(prepared, options=options, tokenize_s=took_s)
+        return Prepared(request, options, key, token_ids, shown, questions, took_s, opening)
 
     def _encoded(self, request: TextRequest) -> tuple[int, ...]:
         """A prompt's token ids, without padding; unchecked."""
@@ -154,7 +157,7 @@ class Vocabulary:
             if not prepared.request.with_prompt_logprobs:
                 cached = cached_tokens(known.prefixes, root, prepared.token_ids)
             row = RowWork(tokens, cached, prepared.options.max_new_tokens)
-        found = self._predict(prepared.key, tokens, known, prepared.may_reuse, row)
+        found = self._predict(prepared.key, tokens, known, prepared.options.may_reuse, row)
         if found.outcome is not CacheOutcome.MISS:
             return found
         in_memory = keys_of(entry for entry in known.entries if entry.model == self.info.name)
@@ -171,14 +174,15 @@ class Vocabulary:
         if self.speech is None:
             raise works_on_text(self.info.name)
         options = fitting_options(options, self.speech, self.info.context_length)
-        return self._predict(speech_key(rules, self.speech, options), self.speech.frames, known)
+        key = speech_key(rules, self.speech, options)
+        return self._predict(key, self.speech.frames, known, options.may_reuse)
 
     def _predict(
         self,
         needed: CacheKey,
         prompt_tokens: int,
         known: Known,
-        may_reuse: bool = True,
+        may_reuse: bool,
         row: RowWork | None = None,
     ) -> Prediction:
         entries = [entry for entry in known.entries if entry.model == self.info.name]

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
 from xla_backend.compilation.startup import ENVIRONMENT
-from xla_backend.engine.streams import Chunk, Stream
+from xla_backend.engine.request import Chunk, Stream
 from xla_backend.interface.backend import AnyStream, Result
 from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.request_queue import Entry, RequestQueue

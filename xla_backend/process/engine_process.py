@@ -20,7 +20,7 @@ from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, first_line
 from xla_backend.compilation.startup import retain_freed_memory
 from xla_backend.engine.importing import import_engine
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
 from xla_backend.interface.function_comparison import FunctionRequest
 from xla_backend.interface.requests import Prepared, SpeechRequest, TextRequest

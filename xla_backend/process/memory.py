@@ -11,7 +11,6 @@ import ctypes
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from xla_backend.compilation.startup import OFF_WORDS
@@ -39,7 +38,7 @@ def resident(pid: int | None = None) -> int | None:
 
 def peak(pid: int | None = None) -> int | None:
     """The most bytes that a process, by default this one, ever held; None where unknown."""
-    return _entry(Path(f"/proc/{pid or 'self'}/status"), "VmHWM:", 1024)
+    return _entry(Path(f"/proc/{pid or 'self'}/status"), "VmHWM:")
 
 
 def give_back() -> None:
@@ -66,17 +65,7 @@ def total(root: Path = _ROOT) -> int | None:
     Args:
         root: where `/proc` and `/sys` are found.
     """
-    amounts = [group.limit for group in _groups(root)]
-    amounts.append(_entry(root / "proc/meminfo", "MemTotal:", 1024))
-    return min((amount for amount in amounts if amount is not None), default=None)
-
-
-def available(root: Path = _ROOT) -> int | None:
-    """Bytes that are free before something is swapped out or killed; see `total`."""
-    amounts = [_entry(root / "proc/meminfo", "MemAvailable:", 1024)]
-    for group in _groups(root):
-        if group.limit is not None and group.used is not None:
-            amounts.append(max(0, group.limit - group.used))
+    amounts = [*_limits(root), _entry(root / "proc/meminfo", "MemTotal:")]
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
@@ -110,37 +99,22 @@ def limit_from(text: str, of: int | None) -> int | None:
     return int(float(found[1]) * _UNITS[(found[3] or "").upper()])
 
 
-@dataclass(frozen=True)
-class _Group:
-    """A control group, in bytes; `used` excludes cached files that it would give up."""
-
-    limit: int | None
-    used: int | None
-
-
-def _groups(root: Path) -> Iterator[_Group]:
-    """The groups of this process and their parents, as far as they are visible."""
+def _limits(root: Path) -> Iterator[int | None]:
+    """Of the groups of this process and their parents, as far as they are visible, in bytes."""
     with contextlib.suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             if controllers == "":  # version 2
-                place, files = root / "sys/fs/cgroup", ("memory.max", "memory.current")
-                cached = "inactive_file"
+                place, file = root / "sys/fs/cgroup", "memory.max"
             elif "memory" in controllers.split(","):
-                place = root / "sys/fs/cgroup/memory"
-                files = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-                cached = "total_inactive_file"
+                place, file = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
             else:
                 continue
             # A container sees its own group at the top; the path exists only outside.
             inner = Path(path.lstrip("/"))
             for folder in (place / inner, *(place / parent for parent in inner.parents), place):
-                limit = _number(folder / files[0])
-                used = _number(folder / files[1])
-                if used is not None:
-                    used = max(0, used - (_entry(folder / "memory.stat", cached) or 0))
-                yield _Group(limit, used)
+                yield _number(folder / file)
 
 
 def _number(path: Path) -> int | None:
@@ -151,10 +125,10 @@ def _number(path: Path) -> int | None:
     return None
 
 
-def _entry(path: Path, name: str, unit: int = 1) -> int | None:
-    """The number on the line of this name, in a file with a line for each; None without one."""
+def _entry(path: Path, name: str) -> int | None:
+    """Bytes, from the line of this name in a file with a line for each; None without one."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in path.read_text().splitlines():
             if line.split()[0] == name:
-                return int(line.split()[1]) * unit
+                return int(line.split()[1]) * 1024
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import threading
 import time
 import weakref
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.errors import BackendError, EngineStopped, NoRoom, Origin
+from xla_backend.interface.errors import FORKED, BackendError, EngineStopped, NoRoom
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.request_queue import Entry, QueueLimits, RequestQueue
 from xla_backend.interface.request_record import RequestRecords
@@ -83,7 +84,7 @@ class Supervisor:
         Raises:
             EngineStopped: it cannot be started.
         """
-        self._origin = Origin()
+        self._pid = os.getpid()
         self.queue = RequestQueue(limits)
         self.requests = RequestRecords()
         self._settings = settings
@@ -111,7 +112,7 @@ class Supervisor:
         """What the engine is doing right now, and whether it was just replaced."""
         status = self.engine.status
         is_new = self._note and time.perf_counter() - self._note_from < NOTE_S
-        return status.replace(note=self._note) if is_new else status
+        return dataclasses.replace(status, note=self._note) if is_new else status
 
     def health(self) -> EngineHealth:
         engine = self.engine
@@ -131,7 +132,8 @@ class Supervisor:
         Raises:
             EngineStopped: this was closed, a new one cannot be started, or this process is a fork.
         """
-        self._origin.check()
+        if os.getpid() != self._pid:
+            raise EngineStopped(FORKED)
         with self._lock:
             if self._closed:
                 raise EngineStopped(CLOSED)

@@ -19,6 +19,7 @@ from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import chunk_rows, chunk_size
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.kernels.attention.kv_blocks import BLOCK
+from xla_backend.kernels.grammar import FIELDS
 from xla_backend.kernels.graph.grammar_operations import GrammarAddresses
 from xla_backend.kernels.xla.grammar_tables import GrammarTables, OutOfTables
 from xla_backend.model import output, sampling
@@ -50,7 +51,6 @@ class Row:
     in_memory: int = 0  # how many tokens have their keys and values in memory
     reused: int = 0  # how many of them were cached
     is_done: bool = False  # whether the text has ended
-    is_restored: bool = False  # whether some reused tokens came from disk
     parting: Parting | None = None  # why no more of them were; None if nothing was there
     # of a row that is only read: for each of its last tokens, the following tokens whose
     # log-probability is wanted; None if text is to be generated
@@ -167,7 +167,6 @@ class Pool:
                 partial.users -= 1
         if not row.generated:
             row.reused = row.in_memory
-            row.is_restored = any(node.is_restored for node in used)
             row.parting = self._part(row)
         self._running.append(row)
 
@@ -235,7 +234,8 @@ class Pool:
             first, silent = row.in_memory, len(row.token_ids) - row.tail
             most_needed = max(first, silent) + most - len(scored)
             end = min(len(row.token_ids), first + size - at, most_needed)
-            end = self._cut(row, end)
+            if row.state and row.salt:
+                end = self._cut(row, end)
             self._reserve(row, end)
             tokens[at : at + end - first] = row.token_ids[first:end]
             places[at : at + end - first, 0] = number
@@ -277,17 +277,18 @@ class Pool:
         for row in rows:
             self._reserve(row, len(row.token_ids) + steps + functions.drafts)
         state = self._state_of(rows, functions)
-        grammars = [row.grammar for row in rows] + [None] * (functions.rows - len(rows))
-        try:
-            fields = self._grammars.fields(grammars)
-        except OutOfTables as error:
-            raise OutOfBlocks from error
+        fields = np.zeros([functions.rows, FIELDS], np.int64)
+        if any(row.grammar is not None for row in rows):
+            try:
+                fields[: len(rows)] = self._grammars.fields([row.grammar for row in rows])
+            except OutOfTables as error:
+                raise OutOfBlocks from error
         decoded = functions.decode(
             tf.constant(steps),
             *self._options,
             self._seen,
             self._logits_of(rows, functions.rows),
-            tf.constant(fields, tf.int64),
+            tf.constant(fields),
             tf.constant(self._blocks(rows, functions.rows)),
             state,
         )
@@ -352,8 +353,6 @@ class Pool:
     def _cut(self, row: Row, end: int) -> int:
         """Where a chunk ends that might end at `end`: of a row with a state whose prompt is cached,
         with a block, so that others can go on there; the last one ends that fits."""
-        if not row.state or not row.salt:
-            return end
         cut = min(end, self._last_state(row)) // BLOCK * BLOCK
         return cut if cut > row.in_memory else end
 
@@ -450,15 +449,6 @@ class Pool:
     def _save_state(self) -> None:
         """Copies to the rows what only the state of the last call has."""
         for place, row in enumerate(self._batch):
-            if is_counted(row.options):
+            if sampling.is_counted(row.options):
                 row.counts = self._state.counts.numpy()[place]
             row.lookup = self._state.lookup or None
-
-
-def is_counted(options: GenerationOptions) -> bool:
-    """Whether an option depends on how often a token was generated."""
-    return (
-        options.repetition_penalty != 1.0
-        or options.presence_penalty != 0.0
-        or options.frequency_penalty != 0.0
-    )

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -18,7 +21,6 @@ from xla_backend.kernels.attention.kv_blocks import BLOCK
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
 from xla_backend.prediction.prefix_misses import Parting, in_both
 from xla_backend.prediction.prefixes import block_name, common, resumable, root_name
-from xla_backend.rows.lost_prefixes import LostPrefixes
 from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]
@@ -30,6 +32,54 @@ LATEST_TEXTS = 8
 """How many texts of a salt are compared with one that does not go on where an earlier one ended."""
 COMPARED = 2048
 """How many tokens of each."""
+MOST_LOST = 20_000
+"""Names of blocks that are not cached any more, of some 200 bytes each."""
+
+
+class Lost(NamedTuple):
+    """When a block was lost (seconds since 1970), and why.
+
+    `by_others` says whether a request of another salt needed its memory.
+    """
+
+    cause: Literal["evicted", "restarted"]
+    at: float
+    by_others: bool = False
+
+
+class LostPrefixes:
+    """The blocks that were lost last."""
+
+    def __init__(self, before_restart: Iterable[str] = ()) -> None:
+        """Takes the names of the blocks that an earlier engine had."""
+        self._lost = dict.fromkeys(
+            islice(before_restart, MOST_LOST), Lost("restarted", time.time())
+        )
+
+    def add(self, name: str, by_others: bool) -> None:
+        """A block was evicted."""
+        self._lost.pop(name, None)
+        self._lost[name] = Lost("evicted", time.time(), by_others)
+        if len(self._lost) > MOST_LOST:
+            del self._lost[next(iter(self._lost))]
+
+    def discard(self, name: str) -> None:
+        """A block is cached again."""
+        self._lost.pop(name, None)
+
+    def find(self, parent: str, token_ids: Sequence[int]) -> tuple[int, Lost | None]:
+        """How many tokens behind a block were cached once, and what became of the last of them."""
+        known, lost = 0, None
+        if not self._lost:
+            return known, lost
+        while len(block := token_ids[known : known + BLOCK]) == BLOCK:
+            if (found := self._lost.get(name := block_name(parent, block))) is None:
+                break
+            known, parent, lost = known + BLOCK, name, found
+        for end in range(min(len(token_ids), known + BLOCK - 1), known, -1):
+            if found := self._lost.get(block_name(parent, token_ids[known:end])):
+                return end, found
+        return known, lost
 
 
 @dataclass(eq=False)
@@ -43,7 +93,6 @@ class Node:
     children: dict[Tokens, Node] = field(default_factory=dict)
     users: int = 0  # how many rows read it now
     used_at: int = 0  # time of the last use, on the tree's own clock
-    is_restored: bool = False  # whether it was read from disk
     state: int = 0  # address of the state of a row behind its last token; 0 for none
     state_used_at: int = 0  # time of that one's last use
 
@@ -108,7 +157,7 @@ class PrefixTree:
                 path.append(child)
                 node = child
                 continue
-            if self._restore(node, rest):
+            if rest and self._store is not None and self._restore(self._store, node, rest):
                 continue
             alike = [(common(child.tokens, rest), child) for child in node.children.values()]
             if self._memory.state_bytes:
@@ -291,16 +340,14 @@ class PrefixTree:
                 block = np.concatenate([block, self._memory.state(node.state)])
             self._store.save(node.parent.name, node.name, node.tokens, block)
 
-    def _restore(self, parent: Node, tokens: Tokens) -> bool:
+    def _restore(self, store: PrefixStore, parent: Node, tokens: Tokens) -> bool:
         """Restores a block that has more of the tokens than those in memory; whether it did."""
-        if self._store is None or not tokens:
-            return False
         best = max((common(child, tokens) for child in parent.children), default=0)
         in_memory = {child.name for child in parent.children.values()}
         found = [
             (common(held, tokens), name, held)
-            for name in self._store.children(parent.name)
-            if name not in in_memory and (held := self._store.tokens(name))
+            for name in store.children(parent.name)
+            if name not in in_memory and (held := store.tokens(name))
         ]
         count, name, held = max(found, default=(0, "", ()))
         if count <= best or block_name(parent.name, held) != name:
@@ -313,12 +360,12 @@ class PrefixTree:
         finally:
             parent.users -= 1
         size, state_bytes = self._memory.block_bytes, self._memory.state_bytes
-        block = self._store.load(name)
+        block = store.load(name)
         if block is None or len(block) not in (size, size + state_bytes):
             self._memory.give_back(address)
             return False
         self._memory.write(address, block[:size])
-        node = Node(held, address, parent, name, is_restored=True)
+        node = Node(held, address, parent, name)
         parent.children[held] = node
         self._names.add(name)
         self._lost.discard(name)

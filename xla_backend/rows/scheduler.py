@@ -81,10 +81,6 @@ class RowRequest(Protocol):
     rows_at_most: int
     error: Exception | None
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether its caller wants no more."""
-
     def admit(self) -> bool:
         """Called before its row is admitted, also again; whether it may run."""
 
@@ -129,7 +125,7 @@ class RowScheduler(Generic[Joined]):
         for request in requests:
             request.error = error
             with contextlib.suppress(Exception):  # the pool that failed may fail again
-                self._remove(request)
+                self.remove(request)
         self._waiting.clear()
         self._reading.clear()
         self._decoding.clear()
@@ -141,19 +137,10 @@ class RowScheduler(Generic[Joined]):
 
     def round(self) -> list[Joined]:
         """Admits rows, reads a chunk, generates a chunk; returns the rows that have ended."""
-        ended = self._drop_stopped()
-        ended += self._admit()
-        ended += self._read()
-        ended += self._decode()
-        return ended
+        return [*self._admit(), *self._read(), *self._decode()]
 
-    def _drop_stopped(self) -> list[Joined]:
-        stopped = [request for request in self.requests() if request.is_stopped]
-        for request in stopped:
-            self._remove(request)
-        return stopped
-
-    def _remove(self, request: Joined) -> None:
+    def remove(self, request: Joined) -> None:
+        """Removes a row, running or waiting."""
         if request in self._waiting:
             self._waiting.remove(request)
             return
@@ -246,7 +233,7 @@ class RowScheduler(Generic[Joined]):
                 ended.append(self._failed(request, error))
                 continue
             if not goes_on:
-                self._remove(request)
+                self.remove(request)
                 ended.append(request)
         return ended
 
@@ -258,6 +245,8 @@ class RowScheduler(Generic[Joined]):
             if with_drafts is not None:
                 return [*self._decoding], with_drafts
             self._functions.make(1, drafts)
+        if count == 1 and (for_one := self._functions.of(1)) is not None:
+            return [*self._decoding], for_one
         needed = min(size for size in ROW_COUNTS if size >= min(count, MAX_ROWS))
         # Larger functions serve, too; otherwise the largest available.
         larger = [size for size in ROW_COUNTS if size >= needed]
@@ -290,7 +279,7 @@ class RowScheduler(Generic[Joined]):
     def _failed(self, request: Joined, error: Exception) -> Joined:
         request.error = error
         if request in self._decoding or request in self._reading:
-            self._remove(request)
+            self.remove(request)
         else:
             self._pool.leave(request.row)
         return request

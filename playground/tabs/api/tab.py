@@ -48,7 +48,7 @@ class ApiTab:
         example = examples_for(info)[0]
         prompt = self._page.prompt(model, example.prompt)
         options = self._page.limits.within(example.options)
-        code = CodeRequest(info, prompt, options, False, SHORTEST, address(request))
+        code = CodeRequest(info, prompt, options, SHORTEST, address(request))
         return _snippets(code)
 
 

@@ -82,23 +82,16 @@ class Batch(RunsTogether):
         model: str,
         prompts: Sequence[tuple[BatchPrompt, Prompt]],
         options: GenerationOptions,
-        exact_key: bool = False,
         visitors: int = 0,
     ) -> None:
         """Sends nothing yet; each prompt is given as it was written and as it is sent."""
-        self.model, self.options, self.exact_key = model, options, exact_key
+        self.model, self.options = model, options
         self.visitors = visitors
         self.skipped: list[int] = []
         members = [
             BatchMember(
                 prompt,
-                TextRun(
-                    model,
-                    sent,
-                    options,
-                    exact_key,
-                    cache_salt=secrets.token_hex(16) if visitors else "",
-                ),
+                TextRun(model, sent, options, secrets.token_hex(16) if visitors else ""),
             )
             for prompt, sent in prompts
         ]
@@ -121,7 +114,6 @@ class Batch(RunsTogether):
             {
                 "model": self.model,
                 "options": self.options.to_dict(),
-                "exact_key": self.exact_key,
                 "results": [_json(member) for member in self.members if member.is_done],
             },
             indent=1,
@@ -153,7 +145,6 @@ def checked(
     text: str,
     options: GenerationOptions,
     system: str = "",
-    exact_key: bool = False,
     visitors: int = 0,
 ) -> Batch:
     """A batch of the prompts in a text, all of which were checked.
@@ -166,19 +157,20 @@ def checked(
     page.check_request(model, options=options)
     if visitors:
         _check_visitors(page, model, visitors)
+        options = options.of_row()
         found = [*islice(cycle(found), visitors)]
     prompts = [(prompt, page.prompt(model, prompt.prompt, system)) for prompt in found]
     for prompt, sent in prompts:
         try:
             page.check_request(model, sent)
             mode = None if visitors else page_mode(options)
-            page.backend.predict(model, sent, options, mode=mode, exact_key=exact_key)
+            page.backend.predict(model, sent, options, mode=mode)
         except InvalidRequest as error:
             raise InvalidRequest(f"Line {prompt.line}: {error}") from error
         except ModelUnavailable:
             # The tokenizer is not downloaded yet: the first run will fetch it, or say why not.
             break
-    batch = Batch(model, prompts, options, exact_key, visitors)
+    batch = Batch(model, prompts, options, visitors)
     batch.skipped = skipped
     return batch
 

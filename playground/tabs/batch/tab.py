@@ -132,7 +132,6 @@ class BatchTab:
             values[self.prompts],
             options,
             values[settings.system] or "",
-            values[settings.exact_key],
             visitors,
         )
         return batch, {self.files: "", settings.controls.seed: options.seed}

@@ -287,7 +287,7 @@ class ChatTab:
         model, opened = values[settings.model], values[self.conversations.opened]
         if model not in [each.name for each in self._models()]:
             raise InvalidRequest(self._cannot_chat(model))
-        options = settings.options_of_text(values, "A chat")
+        options = settings.options_of_text(values, "A chat").of_row()
         options = with_seed(options, values[settings.controls.hold])
         conversation = readable(opened) or Conversation(model)
         if len(conversation.turns) >= MAX_TURNS or len(opened) > MAX_JSON_CHARACTERS:

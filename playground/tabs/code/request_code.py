@@ -35,7 +35,6 @@ class CodeRequest:
     prompt: Prompt  # the text, or messages
     # all options; the code leaves out those that have their default value
     options: GenerationOptions
-    exact_key: bool  # whether a larger function may not serve
     padded_length: int  # slots of the prompt, with which Transformers pads it as this engine does
     address: str  # where the page is
     tools: tuple[dict[str, Any], ...] = ()  # that the model may call
@@ -121,8 +120,6 @@ def library_code(request: CodeRequest) -> str:
     # As the page runs it: by functions for padded sizes, unless an option needs a row.
     mode = page_mode(request.options)
     more = f"    mode={_quoted(mode)},\n" if mode else ""
-    if request.exact_key:
-        more = "    exact_key=True,\n"
     return f"""\
 {chr(10).join(imports)}
 
@@ -245,7 +242,7 @@ def _openai_request(request: CodeRequest) -> tuple[str, dict[str, Any], dict[str
     extra = {"top_k": options.top_k} if options.do_sample and options.top_k else {}
     known = {*values, *extra, "max_new_tokens", "top_k", "seed"}
     extra |= {name: value for name, value in changed.items() if name not in known}
-    return path, values, extra | ({"exact_key": True} if request.exact_key else {})
+    return path, values, extra
 
 
 def _changed(options: GenerationOptions) -> dict[str, Any]:

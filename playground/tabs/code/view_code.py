@@ -90,7 +90,6 @@ class ViewCode:
             info,
             filled.prompt,
             filled.options,
-            filled.exact_key,
             padded_length,
             address(request),
             tools.listed if tools else (),

@@ -13,10 +13,10 @@ from playground.tabs.generate.token_view import percent
 from playground.ui import quantities
 from playground.ui.charts import part
 from playground.ui.markup import rendered
-from xla_backend.answers.reader import AnswerReader
-from xla_backend.grammar.tool_format import ToolFormat
+from xla_backend.answers.reader import AnswerReader, split_thoughts
+from xla_backend.answers.tool_format import ToolFormat
 from xla_backend.interface.decisions import Decision, Decisions
-from xla_backend.interface.prompt import ToolCall, split_thoughts
+from xla_backend.interface.prompt import ToolCall
 
 
 @rendered

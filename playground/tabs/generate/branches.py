@@ -89,7 +89,7 @@ class BranchRun(TextRun):
         left = result.options.max_new_tokens - place - 1
         if left < 1:
             raise InvalidRequest("The limit of new tokens leaves none behind this one: raise it.")
-        options = result.options.replace(max_new_tokens=left)
+        options = result.options.of_row().replace(max_new_tokens=left)
         prompt = TokenIds((*tree.prompt_ids, *saved))
         super().__init__(result.model, prompt, options, cache_salt=tree.salt)
         self.tree = tree

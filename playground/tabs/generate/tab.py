@@ -16,7 +16,7 @@ from playground.context.draft import TEXT, YES_NO, messages_text
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.context.run_events import RunEvents
-from playground.context.runs import Ending, Shown, TextRun, page_mode
+from playground.context.runs import Ending, Shown, TextRun
 from playground.history import records
 from playground.settings.columns import ColumnRuns, Columns, columns_in, runs_of
 from playground.settings.examples import are_example_options, examples_for, is_example_prompt
@@ -97,7 +97,6 @@ class PlaygroundTab:
                 "begins_with": self.prompt.answer_start,
                 "raw": self.prompt.is_raw,
                 "variables": self.prompt.variables,
-                "exact_key": settings.exact_key,
                 "questions": self.answer.questions,
                 "tools": self.answer.tools,
                 "answer_as": self.answer.kind,
@@ -348,7 +347,7 @@ class PlaygroundTab:
         try:
             run = self._run_and_seed(values)[0]
             run.cache_salt = secrets.token_hex(16)
-            return self._predicted(run)
+            return self._backend.predict_text(run.request)
         except BackendError:
             return None
 
@@ -359,7 +358,7 @@ class PlaygroundTab:
                 run.cache_salt = secrets.token_hex(16)
             self._page.check_request(run.model, run.prompt, run.options)
             wording = self._wording(run.model, run.prompt)
-            return prediction_line(self._predicted(run), wording)
+            return prediction_line(self._backend.predict_text(run.request), wording)
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
@@ -372,7 +371,7 @@ class PlaygroundTab:
             return runs, {self.controls.seed: own.options.seed}
         run = self._run_of(values)
         with contextlib.suppress(ModelUnavailable):  # the run itself will fetch the tokenizer
-            run.prediction = self._predicted(run)
+            run.prediction = self._backend.predict_text(run.request)
         return run, {self.controls.seed: run.options.seed}
 
     def _run_of(self, values: Mapping[Any, Any], seed: int | None = None) -> TextRun:
@@ -404,23 +403,10 @@ class PlaygroundTab:
             run = TextRun(filled.model, filled.prompt, options, tools=tools.listed)
             return run, filled.holds_seed
         if not questions:
-            run = TextRun(filled.model, filled.prompt, filled.options, filled.exact_key)
-            return run, filled.holds_seed
+            return TextRun(filled.model, filled.prompt, filled.options), filled.holds_seed
         options = GenerationOptions(max_new_tokens=1, seed=filled.options.seed)
         text = self.fields.text(values)
         return TextRun(filled.model, text, options, questions=questions), filled.holds_seed
-
-    def _predicted(self, run: TextRun) -> Prediction:
-        return self._backend.predict(
-            run.model,
-            run.prompt,
-            run.options,
-            mode=None if run.questions or run.cache_salt else page_mode(run.options),
-            exact_key=run.exact_key,
-            cache_salt=run.cache_salt,
-            questions=run.questions,
-            tools=run.tools,
-        )
 
     def _run_shown(self, run: TextRun | ColumnRuns) -> ui.Updates:
         """The run so far, or its result, which the rest follows a tenth of a second later."""
@@ -436,7 +422,7 @@ class PlaygroundTab:
         if not run.text:
             if run.ahead and run.taken_at is not None:
                 with contextlib.suppress(BackendError):
-                    run.prediction = self._predicted(run)
+                    run.prediction = self._backend.predict_text(run.request)
             ahead = run.ahead if run.taken_at is None else 0
             updates[self.report] = report.waiting_report(
                 run.prediction, ahead, wording, run.clicked_s

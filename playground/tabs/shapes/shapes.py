@@ -39,14 +39,14 @@ def missing(
     too_long = 0
     sizes = product(sorted(padded_lengths), sorted(num_beams), sorted(max_new_tokens))
     # Does the model take a prompt? The visitor sees the error that this raises.
-    backend.predict(model, TokenIds((0,)), GenerationOptions(max_new_tokens=1), exact_key=True)
+    backend.predict(model, TokenIds((0,)), GenerationOptions(max_new_tokens=1), mode="padded")
     for length, beams, tokens in sizes:
         # The shortest request of this shape fits if any of this shape does.
         prompt = TokenIds((0,) * (_below(length, PADDED_LENGTHS) + 1))
         shortest = _below(tokens, MAX_NEW_TOKENS) + 1
         options = GenerationOptions(num_beams=beams, max_new_tokens=shortest)
         try:
-            prediction = backend.predict(model, prompt, options, exact_key=True)
+            prediction = backend.predict(model, prompt, options, mode="padded")
         except InvalidRequest:
             too_long += 1
             continue

@@ -38,7 +38,7 @@ def test_a_response_goes_on_after_another(page: ApiPage, client: openai.OpenAI) 
         max_output_tokens=7,
         temperature=0,
     )
-    (_, prompt, _, _), (_, longer, options, _) = page.backend.asked
+    (_, prompt, _), (_, longer, options) = page.backend.asked
     said = Message("assistant", " there was a")
     assert prompt == (Message("system", "Be brief."), Message("user", "Hello you"))
     assert longer == (Message("user", "Hello you"), said, Message("user", "And?"))
@@ -150,7 +150,7 @@ def test_a_message_is_answered_as_anthropic_does(page: ApiPage) -> None:
     assert answer["content"] == [{"type": "text", "text": " there was a"}]
     assert (answer["stop_reason"], answer["stop_sequence"]) == ("max_tokens", None)
     assert (answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]) == (9, 3)
-    [(_, prompt, options, _)] = page.backend.asked
+    [(_, prompt, options)] = page.backend.asked
     assert prompt == (Message("system", "Be brief."), Message("user", "Hello"))
     assert (options.max_new_tokens, options.stop, options.top_k) == (9, ("End",), 5)
     for root in (page.api, page.url):
@@ -223,7 +223,7 @@ def test_an_answer_follows_a_schema(
     page: ApiPage, path: str, asked: dict[str, Any], more: dict[str, Any]
 ) -> None:
     httpx.post(f"{page.api}/{path}", json=asked).raise_for_status()
-    [(_, _, options, _)] = page.backend.asked
+    [(_, _, options)] = page.backend.asked
     assert options.to_dict()["grammar"] == {"json_schema": SCHEMA, **more}
 
 
@@ -239,7 +239,7 @@ def test_fields_of_a_chat_are_taken_too(page: ApiPage) -> None:
     answer = httpx.post(f"{page.api}/responses", json=asked).raise_for_status().json()
     assert answer["text"]["format"] == form
     assert len(answer["output"][0]["content"][0]["logprobs"][0]["top_logprobs"]) == 2
-    for _, _, options, _ in page.backend.asked:
+    for _, _, options in page.backend.asked:
         assert options.stop == ("End",)
         assert options.to_dict()["grammar"] == {"json_schema": SCHEMA}
 
@@ -312,6 +312,9 @@ def test_tokens_and_server_as_llama_cpp_has_them(page: ApiPage, client: openai.O
     assert ask("tokenize", {"messages": HELLO})["count"] == 2 * TOKENS_A_WORD
     pieces = ask("tokenize", {"prompt": "Hello", "with_pieces": True})["tokens"]
     assert pieces[1] == {"id": 1, "piece": " was"}
+    for wanted, texts in ((True, [" there", " was", " a"]), (False, None)):
+        body = {"prompt": "Hello", "return_token_strs": wanted}
+        assert ask("tokenize", body)["token_strs"] == texts
     assert ask("detokenize", {"tokens": [0, 1]})["content"] == " there was"
     assert "content is missing" in ask("tokenize", {})["error"]["message"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.playground.api_page import ApiPage
 from xla_backend import Message
-from xla_backend.grammar.tool_format import GENERIC
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.interface.prompt import ToolCall
 
 MODEL = "gpt2-stories"
@@ -103,7 +103,7 @@ def test_every_answer_may_come_back_wherever_it_was_cut(
         page.backend.words = ("It", " rains.")
         answer = httpx.post(f"{page.api}/{path}", json=sent)
         assert answer.status_code == 200, (WHOLE[:place], sent, answer.text)
-        _, (user, *said, last), _, _ = page.backend.asked[-1]
+        _, (user, *said, last), _ = page.backend.asked[-1]
         assert (user, last) == (Message("user", "Rain?"), Message("user", "And?"))
         calls = [call for message in said for call in message.tool_calls]
         assert len(calls) == WHOLE[:place].count('": {')

@@ -11,7 +11,7 @@ import pytest
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import FakeTokenizer
 from xla_backend import Message
-from xla_backend.grammar.tool_format import CHANNELS
+from xla_backend.answers.tool_format import CHANNELS
 from xla_backend.interface.prompt import ToolCall
 
 MODEL = "gpt2-stories"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.playground.api_page import ApiPage
 from xla_backend import Message, ModelUnavailable
-from xla_backend.grammar.tool_format import GENERIC
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.interface.prompt import ToolCall
 
 MODEL = "gpt2-stories"
@@ -60,7 +60,7 @@ def test_a_call_is_answered_and_its_result_is_told(
     again = asked | {"messages": [*RAIN, message, result], "logprobs": True}
     [last] = client.chat.completions.create(**again).choices
     assert (last.message.content, last.message.tool_calls) == ("It rains.", None)
-    _, prompt, _, _ = page.backend.asked[-1]
+    _, prompt, _ = page.backend.asked[-1]
     calls = (ToolCall(call.id, "forecast", ULM),)
     told = Message("assistant", content or "", calls)
     assert prompt == (Message("user", "Rain?"), told, Message("tool", "Yes.", (), call.id))

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from playground.tabs.speech.examples import FOLDER
 from tests.playground.api_page import ApiPage
-from xla_backend.grammar.tool_format import GENERIC
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.interface.prompt import ToolCall
 
 ASKED: dict[str, Any] = {"role": "user", "content": "Rain?"}

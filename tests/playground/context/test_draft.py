@@ -65,7 +65,6 @@ def test_every_setting_is_read() -> None:
         "begins_with": "Well,",
         "raw": True,
         "variables": '{"name": "Ada"}',
-        "exact_key": True,
         "questions": "Is it?\nWas it?",
         "tools": "[]",
         "answer_as": "Choice",
@@ -89,6 +88,7 @@ def test_every_setting_is_read() -> None:
         "stop": ("The end", "\n"),
         "prompt_lookup_num_tokens": 3,
         "grammar": Grammar.json_schema({"type": "string"}),
+        "exact_key": True,
     }
     assert set(link.options) == set(NAMES)
     assert problem(link) == ""

@@ -26,6 +26,9 @@ def open_page() -> Iterator[ApiPage]:
         ("app.localhost:80", True),
         ("[::1]:7860", True),
         ("192.168.1.5:7860", True),  # numbers are nobody's name
+        ("host.docker.internal:7860", True),  # this machine's, for its containers
+        ("mac.local", True),
+        ("host.docker.internal.evil.example", False),
         ("playground:7860", True),  # a container's name, which no stranger can have
         ("playground.example.com", True),
         ("PLAYGROUND.example.com.:443", True),

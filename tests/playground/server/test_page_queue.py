@@ -18,7 +18,7 @@ from gradio import state_holder
 from gradio.queueing import Queue
 from gradio.state_holder import SessionState
 
-from playground.server import page_queue
+from playground.server import page_queue, page_streams
 from playground.server.page_queue import PageQueue
 from tests.waiting import wait_until
 from xla_backend.interface.request_queue import SOURCE, Source
@@ -165,12 +165,10 @@ def test_a_page_hears_of_events_meanwhile(shop: Shop, monkeypatch: pytest.Monkey
     async def at_once(seconds: float) -> None:
         delays.append(seconds)
 
-    monkeypatch.setattr(page_queue, "IDLE_S", 3600.0)
-    monkeypatch.setattr(page_queue, "_UNREAD_S", 3600.0)
-    loop = SimpleNamespace(
-        get_running_loop=asyncio.get_running_loop, sleep=at_once, current_task=asyncio.current_task
-    )
-    monkeypatch.setattr(page_queue, "asyncio", loop)
+    monkeypatch.setattr(page_streams, "IDLE_S", 3600.0)
+    monkeypatch.setattr(page_streams, "_UNREAD_S", 3600.0)
+    loop = SimpleNamespace(get_running_loop=asyncio.get_running_loop, sleep=at_once)
+    monkeypatch.setattr(page_streams, "asyncio", loop)
     shop.door.set()
     with httpx.Client() as client:
         shop.send_from_page(client)
@@ -178,11 +176,11 @@ def test_a_page_hears_of_events_meanwhile(shop: Shop, monkeypatch: pytest.Monkey
             heard = messages(stream)
             for idle_s in (3600.0, 3600.0, 0.0):  # On the same stream: nothing ends it before.
                 assert next(heard) == "process_completed"
-                monkeypatch.setattr(page_queue, "IDLE_S", idle_s)
+                monkeypatch.setattr(page_streams, "IDLE_S", idle_s)
                 shop.send_from_page(client)
             assert list(heard) == ["process_completed"] * 2 + ["close_stream"]
         assert delays == []
-        monkeypatch.setattr(page_queue, "IDLE_S", 3600.0)
+        monkeypatch.setattr(page_streams, "IDLE_S", 3600.0)
         shop.send_from_page(client)
         assert 0 < delays.pop() <= 3600.0
         with client.stream("GET", shop.of_page) as stream:
@@ -190,7 +188,7 @@ def test_a_page_hears_of_events_meanwhile(shop: Shop, monkeypatch: pytest.Monkey
 
 
 def test_an_idle_stream_does_not_keep_servers(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_queue, "IDLE_S", 3600.0)
+    monkeypatch.setattr(page_streams, "IDLE_S", 3600.0)
     shop.door.set()
     shop.send_from_page(httpx)
     with httpx.stream("GET", shop.of_page) as stream:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from playground.settings.presets import FIRST_CALL, PRESETS, first_call
+from playground.settings.presets import PRESETS, first_call
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import CacheKey, GenerationOptions
 
@@ -17,18 +17,18 @@ BEFORE = GenerationOptions(
         ("Greedy", {"num_beams": 1, "temperature": 0.0}),
         ("Sampled", {"num_beams": 1, "temperature": 0.8, "top_p": 0.95}),
         ("4 beams", {"num_beams": 4, "temperature": 0.0}),
-        ("Show a first call", {}),
+        ("Show a first call", {"exact_key": True}),
     ],
 )
 def test_a_preset_leaves_the_rest_alone(name: str, changes: dict[str, float]) -> None:
-    preset = PRESETS[name]
-    assert BEFORE.replace(**preset.options) == BEFORE.replace(**changes)
-    assert preset.settings == {"exact_key": name == FIRST_CALL}
+    changed = {"exact_key": False, **changes}
+    exact = BEFORE.replace(exact_key=not changed["exact_key"])
+    assert exact.replace(**PRESETS[name]) == exact.replace(**changed)
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_can_be_pressed_whatever_is_set(name: str) -> None:
-    options = GenerationOptions(prompt_lookup_num_tokens=3).replace(**PRESETS[name].options)
+    options = GenerationOptions(prompt_lookup_num_tokens=3).replace(**PRESETS[name])
     engine = FakeBackend()
     for size in (16, 32, 64, 128):
         engine.make_ready("gpt2-stories", CacheKey(16, options.num_beams, size))
@@ -40,7 +40,7 @@ def found(there: set[tuple[int, int]], options: GenerationOptions) -> tuple[int,
     engine = FakeBackend()  # its models have room for the prompt and 128 new tokens
     for num_beams, max_new_tokens in there:
         engine.make_ready("gpt2-stories", CacheKey(16, num_beams, max_new_tokens))
-    options = first_call(engine, "gpt2-stories", "p", options)
+    options = first_call(engine, "gpt2-stories", "p", options.replace(exact_key=True))
     return options.num_beams, options.max_new_tokens
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from xla_backend.answers.stop_strings import StopStrings
+from xla_backend.answers.reader import StopStrings
 
 
 def read(strings: list[str], chunks: list[str]) -> tuple[str, bool]:

@@ -10,10 +10,10 @@ from transformers import PreTrainedTokenizerFast
 
 from tests import checkpoints
 from xla_backend import InvalidRequest, Message, ModelInfo, question
+from xla_backend.answers.tool_format import CHANNELS
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.grammar.tool_format import CHANNELS
 from xla_backend.interface.prompt import ToolCall
 
 INFO = ModelInfo("talker", "decoder-only", "folder", "")

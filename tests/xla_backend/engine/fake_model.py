@@ -31,7 +31,7 @@ from xla_backend.compilation import naming
 from xla_backend.compilation.function_cache import Built
 from xla_backend.compilation.store import Store
 from xla_backend.engine import loaded_models
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Stream
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.results import ModelInfo

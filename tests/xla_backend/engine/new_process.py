@@ -98,9 +98,8 @@ def main() -> None:
     answers = []
     for prompt, options in job["requests"]:
         salt = options.pop("cache_salt", "")
-        result = backend.generate(
-            job["model"], prompt, GenerationOptions(**options), exact_key=not salt, cache_salt=salt
-        )
+        options = GenerationOptions(**options, exact_key=not salt)
+        result = backend.generate(job["model"], prompt, options, cache_salt=salt)
         key = list(result.key.to_dict().values())
         first = (result.first_call.outcome.value, result.first_call.made_at)
         answers.append((result.cache.value, key, [token.id for token in result.tokens], first))

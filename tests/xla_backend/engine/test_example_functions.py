@@ -30,6 +30,11 @@ from xla_backend.interface.timing import summarize
 MISS, HIT = CacheOutcome.MISS, CacheOutcome.HIT
 
 
+@pytest.fixture(autouse=True)
+def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xla_backend.compilation.example_functions.MAX_CALLS", 4)
+
+
 @pytest.fixture
 def engine() -> Iterator[Backend]:
     """An engine without models: the guide's functions need none."""
@@ -47,9 +52,9 @@ def sizes(shapes: list[StoredKey]) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def test_new_shapes_are_made_and_known_ones_are_not(engine: Backend) -> None:
-    first = engine.compare_function("dense", 3, calls=4)
-    again = engine.compare_function("dense", 3, calls=4)
-    other = engine.compare_function("dense", 4, calls=4)
+    first = engine.compare_function("dense", 3)
+    again = engine.compare_function("dense", 3)
+    other = engine.compare_function("dense", 4)
 
     assert [result.way for result in first.results] == [Way.EAGER, Way.GRAPH, Way.XLA]
     assert outcomes(first) == [None, MISS, MISS]
@@ -67,22 +72,22 @@ def test_new_shapes_are_made_and_known_ones_are_not(engine: Backend) -> None:
 
 
 def test_padding_lets_other_sizes_hit(engine: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    five = engine.compare_function("dense", 5, pad=True, calls=3)
-    seven = engine.compare_function("dense", 7, pad=True, calls=3)
-    eight = engine.compare_function("dense", 8, calls=3)
+    five = engine.compare_function("dense", 5, pad=True)
+    seven = engine.compare_function("dense", 7, pad=True)
+    eight = engine.compare_function("dense", 8)
     assert outcomes(five) == [None, MISS, MISS]
     assert outcomes(seven) == outcomes(eight) == [None, HIT, HIT]
     assert five.request.rows == 8
     assert sizes(engine.stored_keys()) == [(8, (5, 7, 8))]
 
     monkeypatch.setattr("xla_backend.compilation.example_functions.BUDGET_S", 0.0)
-    assert {r.cached.n for r in engine.compare_function("dense", 1, calls=30).results} == {3}
+    assert {r.cached.n for r in engine.compare_function("dense", 1).results} == {3}
 
 
 @pytest.mark.parametrize("name", EXAMPLE_FUNCTIONS)
 @pytest.mark.parametrize("pad", [False, True])
 def test_all_ways_give_the_same_output(engine: Backend, name: str, pad: bool) -> None:
-    comparison = engine.compare_function(name, 3, pad=pad, calls=1)
+    comparison = engine.compare_function(name, 3, pad=pad)
     assert comparison.difference <= TOLERANCE
     # Eager is what the others are held against, so it cannot differ; XLA rounds in another order.
     assert comparison.of(Way.EAGER).difference == 0
@@ -93,7 +98,7 @@ def test_the_check_of_outputs_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
     right = example_functions.jit
     monkeypatch.setattr(example_functions, "jit", lambda model: right(lambda x: model(x) + 0.25))
-    wrong = example_functions.ExampleFunctions().compare(FunctionRequest("dense", 2, calls=1))
+    wrong = example_functions.ExampleFunctions().compare(FunctionRequest("dense", 2))
     assert wrong.difference == pytest.approx(0.25, abs=1e-3)
     assert wrong.of(Way.GRAPH).difference < TOLERANCE
 
@@ -111,12 +116,12 @@ def test_the_status_says_what_is_measured_and_waiting_is_told_apart() -> None:
     backend = Backend(
         store="off", on_status=lambda status: seen.append((status.state, status.detail))
     )
-    comparison = backend.compare_function("dense", 6, calls=1)
+    comparison = backend.compare_function("dense", 6)
     wait_until(lambda: backend.status.state == "ready")
     assert seen == [("measuring", "Two dense layers, batch of 6"), ("ready", "")]
     assert comparison.queue_s >= 0
     earlier = time.perf_counter() - 5
-    assert backend.compare(FunctionRequest("dense", 6, calls=1), earlier).queue_s >= 5
+    assert backend.compare(FunctionRequest("dense", 6), earlier).queue_s >= 5
     backend.close()
 
 
@@ -131,9 +136,7 @@ def test_the_engine_does_one_thing_at_a_time(engine: Backend) -> None:
     engine._loop.post(hold)
     assert holds.wait(60)
     done: list[FunctionComparison] = []
-    thread = threading.Thread(
-        target=lambda: done.append(engine.compare_function("dense", 1, calls=1))
-    )
+    thread = threading.Thread(target=lambda: done.append(engine.compare_function("dense", 1)))
     thread.start()
     wait_until(lambda: engine._loop.background._busy == 1)
     assert not done
@@ -152,7 +155,6 @@ def test_the_engine_does_one_thing_at_a_time(engine: Backend) -> None:
         ({"batch_size": math.nan}, "batch_size must be"),
         ({"batch_size": True}, "batch_size must be"),
         ({"batch_size": None}, "batch_size must be"),
-        ({"calls": 0}, "calls must be a whole number from 1 to 1000"),
         ({"pad": "yes"}, "pad must be true or false"),
     ],
 )

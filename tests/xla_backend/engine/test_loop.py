@@ -11,8 +11,7 @@ from tests.xla_backend.engine.fake_functions import FakeFunctions, pool, text_al
 from tests.xla_backend.engine.fake_model import Steps, encode, fake_backend
 from xla_backend import EngineStopped, GenerationOptions
 from xla_backend.engine.loop import Loop
-from xla_backend.engine.request import Awaited, AwaitRow, Request
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Awaited, AwaitRow, Request, Stream
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.rows.pool import Row

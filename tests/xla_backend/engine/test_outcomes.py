@@ -42,6 +42,7 @@ HIT, MISS, DISK, REUSED = (
 )
 SHORT, LONG = "red fox", "red fox, blue sky"[:16]
 SMALL, LARGE = (GenerationOptions(max_new_tokens=n) for n in (4, 8))
+EXACT = SMALL.replace(exact_key=True)
 KEYS = [CacheKey(8, 1, 4), CacheKey(16, 1, 4)]
 POOL = pool_key(CONTEXT)
 
@@ -75,10 +76,12 @@ def assert_came_true(predicted: Prediction, result: GenerationResult) -> None:
 def random_request(dice: random.Random) -> tuple[tuple[str, GenerationOptions], dict[str, Any]]:
     """Prompt and options, and how it is asked."""
     options = GenerationOptions(
-        max_new_tokens=dice.randint(1, 8), num_beams=dice.choice((1, 2)), seed=dice.randint(0, 9)
+        max_new_tokens=dice.randint(1, 8),
+        num_beams=dice.choice((1, 2)),
+        seed=dice.randint(0, 9),
+        exact_key=dice.random() < 0.4,
     )
-    how = {"exact_key": dice.random() < 0.4}
-    how |= dice.choice([{"mode": "padded"}, {"mode": "padded"}, {"cache_salt": "a"}])
+    how = dice.choice([{"mode": "padded"}, {"mode": "padded"}, {"cache_salt": "a"}])
     return (LONG[: dice.choice((1, 7, 16))], options), how
 
 
@@ -113,8 +116,8 @@ def test_a_larger_function_serves_and_the_exact_one_follows(steps: Steps) -> Non
         )
         assert reused.speedup is not None
         assert engine.prefetching() == [("fox", KEYS[0])]
-        assert engine.predict("fox", LONG, SMALL, exact_key=True).key == KEYS[1]
-        exact = engine.generate("fox", LONG, SMALL, exact_key=True)
+        assert engine.predict("fox", LONG, EXACT).key == KEYS[1]
+        exact = engine.generate("fox", LONG, EXACT)
         assert (exact.cache, exact.key) == (MISS, KEYS[1])
         assert engine.prefetching() == [("fox", KEYS[0])], "an exact key asks for nothing more"
         settle(engine)
@@ -232,7 +235,7 @@ def test_at_a_start_the_first_click_comes_first_then_the_pool_then_what_was_used
     with fake_backend(Steps(), tmp_path, RULES) as engine:
         for times, prompt in ((1, SHORT), (2, LONG)):
             for _ in range(times):
-                engine.generate("fox", prompt, SMALL, exact_key=True)
+                engine.generate("fox", prompt, EXACT)
     with fake_backend(Steps(), tmp_path, RULES) as engine:
         engine.warm_up("fox")
         assert engine.prefetching() == [], "not loaded"
@@ -284,11 +287,11 @@ def test_the_page_s_process_knows_what_will_happen(tmp_path: Path) -> None:
         names = store.names()
         process.clear(disk=False)
         assert process.cached_functions() == []
-        assert ask(SHORT, SMALL, exact_key=True) == "disk"
+        assert ask(SHORT, EXACT) == "disk"
         assert ask(SHORT, SMALL, mode="rows") == "disk"
         assert store.names() == names
         process.clear(model, KEYS[0])
-        assert ask(SHORT, SMALL, exact_key=True) == "miss"
+        assert ask(SHORT, EXACT) == "miss"
         process.prefetch(model, [CacheKey(16, 4, 8 * n) for n in (1, 2, 3)])
         process.clear()
         predicted = process.predict(model, SHORT, SMALL, mode="padded")
@@ -296,4 +299,4 @@ def test_the_page_s_process_knows_what_will_happen(tmp_path: Path) -> None:
         assert predicted.expected_s is not None, "what calls took is not forgotten"
         assert process.wait_ready(240)
         assert store.names() == []
-        assert [ask(SHORT, SMALL, exact_key=True) for _ in range(2)] == ["miss", "hit"]
+        assert [ask(SHORT, EXACT) for _ in range(2)] == ["miss", "hit"]

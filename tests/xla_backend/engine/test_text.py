@@ -23,7 +23,7 @@ from xla_backend import (
     GenerationResult,
 )
 from xla_backend.engine import loop, text
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Stream
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import Progress, TextChunk

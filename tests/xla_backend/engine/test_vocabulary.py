@@ -49,7 +49,7 @@ def test_a_prompt_is_tokenized_once(vocabulary: Vocabulary, letters: Letters) ->
     assert prepare("a" * 20, OPTIONS).key == pool_key(64)
     prepared = prepare("a" * 20, OPTIONS, mode="padded")
     assert (prepared.key, prepared.token_ids) == (CacheKey(32, 1, 16), tuple(range(20)))
-    assert prepare("a" * 20, OPTIONS, exact_key=True).key == CacheKey(32, 1, 16)
+    assert prepare("a" * 20, OPTIONS.replace(exact_key=True)).key == CacheKey(32, 1, 16)
     beams = prepare("a" * 20, OPTIONS.replace(num_beams=2, max_new_tokens=30))
     assert (beams.key, beams.options.max_new_tokens) == (CacheKey(32, 2, 32), 30)
     more = prepare("a" * 20, OPTIONS.replace(max_new_tokens=48), mode="padded")
@@ -65,7 +65,10 @@ def test_a_prompt_is_tokenized_once(vocabulary: Vocabulary, letters: Letters) ->
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"mode": "rows", "exact_key": True}, "mode rows needs .* no exact_key"),
+        (
+            {"mode": "rows", "options": OPTIONS.replace(exact_key=True)},
+            "mode rows needs .* no exact_key",
+        ),
         ({"mode": "padded", "with_prompt_logprobs": True}, "cannot give the log-probabilities"),
         ({"mode": "rows", "options": OPTIONS.replace(num_beams=2)}, "mode rows needs .* one beam"),
         ({"mode": "padded", "options": OPTIONS.replace(grammar=Grammar.choice(["a"]))}, "grammar"),

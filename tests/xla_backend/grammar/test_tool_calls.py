@@ -13,11 +13,11 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from tests.xla_backend.grammar.vocabularies import refused_at, sampled, vocabulary
 from xla_backend import Grammar, InvalidRequest, Message
 from xla_backend.answers.reader import AnswerReader, CallPart
+from xla_backend.answers.tool_format import GENERIC, ToolFormat, as_text, learn
 from xla_backend.grammar import grammars
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
-from xla_backend.grammar.tool_format import GENERIC, ToolFormat, as_text, learn
 from xla_backend.interface.prompt import ToolCall
 from xla_backend.interface.tools import Tools
 

@@ -31,6 +31,12 @@ def opened(records: RequestRecords, prompt: object = "Once", stop: object = None
     return records.open(entry, "generate", "gpt2-stories", request, stop or (lambda: None))
 
 
+def chunk(text: str, generated: int) -> TextChunk:
+    made = TextChunk(text)
+    made.generated = generated
+    return made
+
+
 def test_a_request_goes_through_its_states_and_keeps_what_came_of_it(
     clock: SimpleNamespace,
 ) -> None:
@@ -40,7 +46,7 @@ def test_a_request_goes_through_its_states_and_keeps_what_came_of_it(
     assert (record.state, record.prompt) == ("queued", "Why?")
     record.report(Progress("reading", 1001.0))
     record.report(Progress("writing", 1003.0))
-    record.add(TextChunk.of("Because", (), 2))
+    record.add(chunk("Because", 2))
     clock.now = 1004.0
     spans = [("queue", 1000.0, 1.0), ("prefill", 1001.0, 2.0), ("decode", 1003.0, 1.0)]
     assert [each[:3] for each in record.spans()] == spans
@@ -97,7 +103,7 @@ def test_a_million_requests_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
         for _ in range(2):
             for _ in range(2 * newest):
                 record = opened(records, "many words " * LARGE)
-                record.add(TextChunk.of("many words " * LARGE, whole.tokens, LARGE))
+                record.add(chunk("many words " * LARGE, LARGE))
                 record.end(whole)
             held.append(tracemalloc.get_traced_memory()[0])
     finally:

@@ -163,8 +163,9 @@ class TextPair(Pair):
         return self.backend.generate(
             str(self.folder),
             given,
-            GenerationOptions(**{"max_new_tokens": NEW_TOKENS, **options}),
-            exact_key=not self.is_pooled,
+            GenerationOptions(
+                **{"max_new_tokens": NEW_TOKENS, "exact_key": not self.is_pooled, **options}
+            ),
             cache_salt="pool" if self.is_pooled else "",
         )
 

@@ -23,9 +23,9 @@ from xla_backend import (
     question,
 )
 from xla_backend.answers.reader import AnswerReader
+from xla_backend.answers.tool_format import GENERIC
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.grammar import grammars
-from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.tools import Tools
@@ -287,7 +287,7 @@ def test_what_ends_early_and_what_is_refused(engine: Backend, model: str, tmp_pa
         with pytest.raises(InvalidRequest, match=said):
             engine.generate(folder, "a b", GenerationOptions(**options))
     with pytest.raises(InvalidRequest, match="exact_key"):
-        engine.generate(model, "a b", short, exact_key=True)
+        engine.generate(model, "a b", short.replace(exact_key=True))
     with pytest.raises(InvalidRequest, match="one beam"):
         GenerationOptions(grammar=GRAMMARS[2], num_beams=2)
 

@@ -37,9 +37,8 @@ def test_penalties(pair: Pair, num_beams: int) -> None:
 def test_a_stream_is_the_same_text(pair: Pair) -> None:
     prompt = pair.inputs[1]
     whole = pair.ours(prompt)
-    stream = pair.backend.stream(
-        str(pair.folder), prompt, GenerationOptions(max_new_tokens=NEW_TOKENS), exact_key=True
-    )
+    options = GenerationOptions(max_new_tokens=NEW_TOKENS, exact_key=True)
+    stream = pair.backend.stream(str(pair.folder), prompt, options)
     pieces = list(stream)
     assert len(pieces) > 1
     assert "".join(pieces) == stream.result.text == whole.text

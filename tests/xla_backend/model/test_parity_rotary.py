@@ -109,8 +109,12 @@ def _compare(
         result = backend.generate(
             str(folder),
             prompt(length, encode),
-            GenerationOptions(max_new_tokens=NEW_TOKENS, stop_token_ids=ends, **case["options"]),
-            exact_key=not salt,
+            GenerationOptions(
+                max_new_tokens=NEW_TOKENS,
+                stop_token_ids=ends,
+                exact_key=not salt,
+                **case["options"],
+            ),
             cache_salt=salt,
         )
         assert result.key.is_pooled == bool(salt)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.playground.samples import result
 from xla_backend import EngineStopped, GenerationResult, InvalidRequest
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Stream
 from xla_backend.interface.results import Progress
 from xla_backend.openai_api.running import Runs
 

@@ -105,7 +105,7 @@ def test_an_answer_or_stream_is_what_a_replica_gave(client: TestClient, handle: 
     assert answer.headers["x-request-id"]
     prepared, *_ = handle.sent
     assert prepared.request.prompt == (Message("user", "Hello"),)
-    assert prepared.token_ids and prepared.may_reuse
+    assert prepared.token_ids and prepared.options.may_reuse
 
     answer = client.post("/v1/chat/completions", json=CHAT | {"stream": True})
     events = [line for line in answer.text.splitlines() if line]

@@ -18,7 +18,7 @@ from xla_backend import (
     GenerationResult,
     InvalidRequest,
 )
-from xla_backend.engine.streams import Stream
+from xla_backend.engine.request import Stream
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.serving import replica as replicas
 from xla_backend.serving.replica import Replica, Starting

@@ -70,8 +70,8 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
 
         found = await asyncio.to_thread(tokens)
         answer = {"tokens": found, "count": len(found), "max_model_len": info.context_length}
-        if body.return_token_strs and not body.with_pieces:
-            answer["token_strs"] = list(map(tokenizer.token_text, found))
+        with_texts = body.return_token_strs and not body.with_pieces
+        answer["token_strs"] = list(map(tokenizer.token_text, found)) if with_texts else None
         return answer | body.ignored
 
     @api.post("/completion")

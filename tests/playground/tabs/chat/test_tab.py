@@ -37,9 +37,9 @@ class Engine(FakeBackend):
         super().__init__(models=[TALKER])
         self.salts: list[str] = []
 
-    def stream(self, *arguments: Any, cache_salt: str = "", **options: Any) -> Any:
-        self.salts.append(cache_salt)
-        return super().stream(*arguments, cache_salt=cache_salt, **options)
+    def submit(self, request: Any) -> Any:
+        self.salts.append(request.cache_salt)
+        return super().submit(request)
 
 
 ENGINE = Engine()

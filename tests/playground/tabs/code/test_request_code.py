@@ -56,7 +56,6 @@ NASTY = (
 def a_request(prompt: Prompt, model: ModelInfo = STORIES, **changes: Any) -> CodeRequest:
     values: dict[str, Any] = {
         "options": GenerationOptions(),
-        "exact_key": False,
         "padded_length": 16,
         "address": "http://127.0.0.1:7860/",
         **changes,
@@ -138,11 +137,10 @@ def test_only_what_differs_from_the_defaults_is_named() -> None:
     plain = a_request("Once")
     assert "max_new_tokens" not in library_code(plain)
     assert "seed" not in curl_code(plain) + openai_code(plain)
-    options = GenerationOptions(max_new_tokens=7, early_stopping="never", seed=3)
-    changed = a_request("Once", options=options, exact_key=True)
-    assert 'GenerationOptions(max_new_tokens=7, seed=3, early_stopping="never")' in library_code(
-        changed
-    )
+    options = GenerationOptions(max_new_tokens=7, early_stopping="never", seed=3, exact_key=True)
+    changed = a_request("Once", options=options)
+    named = 'GenerationOptions(max_new_tokens=7, seed=3, early_stopping="never", exact_key=True)'
+    assert named in library_code(changed)
     assert '"max_tokens": 7, "temperature": 0.0, "early_stopping": "never"' in curl_code(changed)
     assert '    extra_body={"early_stopping": "never", "exact_key": True},\n' in openai_code(
         changed

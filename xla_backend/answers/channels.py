@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from xla_backend.grammar import json_text
-from xla_backend.grammar.tool_format import CHANNELS
+from xla_backend.answers.tool_format import CHANNELS
 from xla_backend.interface.prompt import THOUGHTS, THOUGHTS_END
 
 MARKS = {
@@ -28,7 +27,7 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*([a-z]*)")
 _RECIPIENT = re.compile(r"\bto=([^\s<]*)")
 _FUNCTION = re.compile(r"\bfunctions\.([A-Za-z0-9_.-]+)")
 _TYPE = re.compile(r"<\|constrain\|>\s*\w*")
-_ROLE = "assistant"
+ROLE = "assistant"
 
 
 def written(text: str) -> str:
@@ -36,25 +35,6 @@ def written(text: str) -> str:
     for token, mark in (*MARKS.items(), *((end, "") for end in ENDS)):
         text = text.replace(token, mark)
     return text
-
-
-def _literal(text: str) -> str:
-    return json_text.literal(written(text))
-
-
-TEXT = f"{json_text.other_than(*MARKS.values())}*"
-"""Matches the text of a message."""
-
-
-def messages(*channels: str) -> str:
-    """Matches any number of messages in these channels, up to where the next one begins."""
-    names = "|".join(map(json_text.literal, channels))
-    begin, middle = _literal("<|channel|>"), _literal("<|message|>")
-    return f"(?:{begin}(?:{names}){middle}{TEXT}{_literal(f'<|end|><|start|>{_ROLE}')})*"
-
-
-FINAL = _literal("<|channel|>final<|message|>")
-"""Matches what stands before the text of an answer."""
 
 
 class Channels:
@@ -130,7 +110,7 @@ class Channels:
             for part in (_CHANNEL, _RECIPIENT, _TYPE):
                 header = part.sub("", header)
             header = header.strip()
-            shown = "" if _ROLE.startswith(header) else header.removeprefix(_ROLE).strip()
+            shown = "" if ROLE.startswith(header) else header.removeprefix(ROLE).strip()
         elif self._kind == "call":
             return ("{}" if self._is_empty else "") + CHANNELS.closing
         return self._text(shown) if shown or (has_ended and self._is_thinking) else ""

@@ -12,11 +12,11 @@ from tests.xla_backend.grammar.vocabularies import refused_at, sampled, tokenize
 from xla_backend import Grammar
 from xla_backend.answers.decoder import AnswerDecoder
 from xla_backend.answers.reader import AnswerReader, Thought
+from xla_backend.answers.tool_format import CHANNELS
 from xla_backend.grammar import grammars
 from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.step_by_step import StepByStep
-from xla_backend.grammar.tool_format import CHANNELS
 from xla_backend.interface.tools import Tools
 
 KIND = "in channels"
