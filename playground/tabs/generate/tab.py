@@ -269,7 +269,8 @@ class PlaygroundTab:
 
     def _send_result(self, shown: Shown | None, result: str) -> tuple[Any, Any]:
         """Puts the call and what the tool returned behind the messages; the model goes on."""
-        if shown is None or not (call := call_in(shown)):
+        call = None if shown is None else call_in(shown)
+        if shown is None or call is None or not isinstance(shown.prompt, tuple):
             return gr.skip(), gr.skip()
         before = [each for each in shown.prompt if each.role != "system"]
         messages = [

@@ -99,7 +99,7 @@ class InsideTab:
             **ui.LATEST,
         )
         chosen = [self.model, self.function]
-        works = {
+        works: dict[gr.Button, Callable[..., Any]] = {
             self.open: self._inspect,
             self.measure: self._measure,
             self.texts: self._texts,
