@@ -43,6 +43,8 @@ class StopStrings:
 
         The end of the text is held back where a stop string could begin.
         """
+        if not self._strings:
+            return chunk
         if self.found:
             return ""
         text, self._held = self._held + chunk, ""
