@@ -38,7 +38,7 @@ from playground.settings.panel import SettingsPanel
 from playground.tabs.inside.texts_route import texts_route
 from playground.tabs.requests.route import requests_routes
 from playground.ui import header
-from playground.ui.components import LATEST, QUIET, html
+from playground.ui.components import LATEST, QUIET, html, saved_file
 from playground.ui.theme import ASSETS, css_variables, style_sheets, theme
 from xla_backend import SharedBackend
 from xla_backend.checkpoints.added_models import AddedModels
@@ -62,7 +62,6 @@ _SCRIPTS = (
     "page.js",
     "request.js",
     "chats.js",
-    "quote.js",
     "requests.js",
 )
 # An update in Gradio's own form.
@@ -122,6 +121,7 @@ def create_app(
                 runs_are_new=gr.Button(visible="hidden", elem_id="runs_are_new"),
                 runs_are_lost=gr.Button(visible="hidden", elem_id="runs_are_lost"),
                 load=app.load,
+                file=saved_file(),
                 offered=tuple(models),
                 admin=admin,
                 limits=limits,
@@ -156,7 +156,6 @@ def create_app(
         if admin:
             built["models"].offer_added([*_pickers(work)])
         add_endpoints(page)
-        built["api"].list_endpoints(app)
 
         def line_of(request: gr.Request) -> str:
             return page.engine_line(str(request.session_hash))

@@ -16,12 +16,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from playground.context import json_values as kinds
 from playground.ui.markup import clean, quoted
-from playground.ui.option_controls import EARLY_STOPPING, NAMES, grammar_from, stop_text, stops_from
+from playground.ui.option_controls import EARLY_STOPPING, NAMES, grammar_from, stops_from
 from xla_backend import GenerationOptions, InvalidRequest, Message, ModelInfo
 from xla_backend.interface.options import DEFAULT_OPTIONS
+from xla_backend.interface.tools import Tools
+from xla_backend.openai_api.history import calls_of
 from xla_backend.openai_api.host import meant
 
-TEXT, JSON, CHOICE, YES_NO = ANSWERS = ("Text", "JSON", "Choice", "Yes or no")
+TEXT, JSON, TOOLS, CHOICE, YES_NO = ANSWERS = ("Text", "JSON", "Tools", "Choice", "Yes or no")
 """The forms of an answer."""
 CHAT = "chat"
 """The mode with links of its own, whose settings are not the Playground's."""
@@ -36,6 +38,7 @@ _EMPTY: dict[str, Any] = {
     "raw": False,
     "variables": "",
     "questions": "",
+    "tools": "",
 }
 """The settings that a request can be without."""
 SETTINGS = ("model", "prompt", *_EMPTY, "answer_as", "choices", *NAMES)
@@ -50,8 +53,10 @@ _OF_OTHERS = re.compile(r"_|utm_|(view|deep_link|session_hash|logs|embed|theme|t
 
 @dataclass(frozen=True)
 class _Message:
-    role: Literal["system", "user", "assistant"]
-    content: kinds.Text
+    role: Literal["system", "user", "assistant", "tool"]
+    content: kinds.Text = ""
+    tool_calls: tuple[dict[str, Any], ...] = ()  # in OpenAI's form
+    tool_call_id: kinds.Text = ""
 
 
 _MESSAGES = TypeAdapter(list[_Message])
@@ -99,7 +104,7 @@ def read(
     """Reads settings; checks each value by itself.
 
     Args:
-        values: by name; texts as in a link, or JSON values as in a file.
+        values: by name; texts as in a link, or JSON values as the browser keeps them.
         models: the models that can be chosen.
         ranges: of the page's controls, for those that have bounds.
     """
@@ -109,7 +114,7 @@ def read(
     run = False
     for name, value in values.items():
         try:
-            text = _text(name, value)
+            text = value if isinstance(value, str) else json.dumps(value)
             if name in NAMES:
                 options[name] = _option(name, text, ranges.get(name))
             elif name == "run":
@@ -152,9 +157,35 @@ def messages_in(text: str) -> tuple[Message, ...]:
     except (ValidationError, ValueError):
         raise InvalidRequest(
             'messages must be a JSON list like [{"role": "user", "content": "Hello"}], with the '
-            f"roles system, user and assistant, not {quoted(text)}."
+            f"roles system, user, assistant and tool, not {quoted(text)}."
         ) from None
-    return tuple(Message(each.role, each.content) for each in found)
+    return tuple(
+        Message(each.role, each.content, tuple(calls_of([*each.tool_calls])), each.tool_call_id)
+        for each in found
+    )
+
+
+def messages_text(messages: Sequence[Message]) -> str:
+    """The inverse of `messages_in`."""
+    return _json([message.to_dict() for message in messages])
+
+
+def tools_in(text: str) -> Tools | None:
+    """The tools that a model may call, from a JSON list in OpenAI's form; None if it is empty.
+
+    Raises:
+        InvalidRequest: it is no such list.
+    """
+    try:
+        found = json.loads(text) if text.strip() else []
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        raise InvalidRequest(
+            f'tools must be a JSON list of {{"type": "function", "function": ...}}, not '
+            f"{quoted(text)}."
+        )
+    return Tools.of(found, None, several=False)
 
 
 def variables_in(text: str) -> dict[str, str]:
@@ -172,18 +203,6 @@ def variables_in(text: str) -> dict[str, str]:
     return {name.lower(): value for name, value in found.items()}
 
 
-def _text(name: str, value: Any) -> str:
-    """A value in the form of a link."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        if name == "stop":
-            return stop_text(value)
-        if name in ("choices", "questions"):
-            return "\n".join(value)
-    return json.dumps(value)
-
-
 def _model(text: str, models: Sequence[ModelInfo]) -> str:
     name = meant(text, models, lambda _: False) if text and models else text
     if name not in [model.name for model in models]:
@@ -197,7 +216,9 @@ def _setting(name: str, text: str) -> Any:
     if name == "answer_as" and text not in ANSWERS:
         raise InvalidRequest(f"answer_as must be one of {', '.join(ANSWERS)}, not {quoted(text)}.")
     if name == "messages":
-        return _json([{"role": e.role, "content": e.content} for e in messages_in(text)])
+        return messages_text(messages_in(text))
+    if name == "tools":
+        tools_in(text)
     if name == "variables":
         return _json(variables_in(text))
     return clean(text)

@@ -53,6 +53,7 @@ class PageContext:
         runs_are_new, runs_are_lost: hidden buttons that the page's script presses when another
             window has changed them, and when the browser has no room for them.
         load: the page's own load event.
+        file: a hidden value that the browser saves as a file, see `ui.components.saved_file`.
         runs: the current runs of all visitors.
         times_cleared: how often compiled functions were cleared on this page.
         admin: whether visitors may change the engine for everybody.
@@ -71,6 +72,7 @@ class PageContext:
     runs_are_new: gr.Button
     runs_are_lost: gr.Button
     load: Any
+    file: gr.Textbox
     offered: tuple[str, ...] = ()
     runs: VisitorRuns = field(default_factory=VisitorRuns)
     watched: list[Callable[[], Hashable]] = field(default_factory=list)

@@ -14,7 +14,7 @@ from playground.context.draft import VARIABLE, Draft, filled_in, messages_in, va
 from playground.context.page_context import PageContext
 from playground.ui.components import Field, Updates
 from playground.ui.option_controls import OptionControls
-from xla_backend import GenerationOptions, InvalidRequest, Message, Prompt
+from xla_backend import GenerationOptions, InvalidRequest, Prompt
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class RequestFields:
             fill(self._value(values, "system")),
             bool(self._value(values, "raw")),
             [
-                Message(message.role, fill(message.content))
+                message._replace(content=fill(message.content))
                 for message in messages_in(self._value(values, "messages") or "")
             ],
             fill(self._value(values, "begins_with")),

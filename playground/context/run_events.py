@@ -60,7 +60,6 @@ class RunEvents(Generic[AnyRun]):
         make: Callable[..., tuple[AnyRun, Updates]],
         inputs: Any,
         outputs: Sequence[gr.blocks.Block] = (),
-        meanwhile: str = "",
     ) -> Any:
         """Connects an event that starts a run; returns the last event, which follows its end.
 
@@ -70,16 +69,12 @@ class RunEvents(Generic[AnyRun]):
                 Raises `BackendError` if it cannot be served.
             inputs: the components that have the request.
             outputs: the other components that `make` updates.
-            meanwhile: a script that the browser runs as soon as the run is entered.
         """
 
         def begin(request: gr.Request, *values: Any) -> Updates:
             return self.begin(request, lambda: make(*values))
 
-        entered = pressed(begin, inputs, [*self.outputs, *outputs], **QUIET)
-        if meanwhile:
-            entered.then(None, None, None, js=meanwhile, **QUIET)
-        return self.follow(entered)
+        return self.follow(pressed(begin, inputs, [*self.outputs, *outputs], **QUIET))
 
     def follow(self, entered: Any) -> Any:
         """Connects what follows an event that calls `begin`; returns the last event."""

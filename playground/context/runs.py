@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol
+from typing import Any, Generic, Protocol
 
 from xla_backend import (
     AnyBackend,
@@ -219,12 +219,14 @@ class TextRun(VisitorRun[str, GenerationResult]):
         options: GenerationOptions,
         cache_salt: str = "",
         questions: tuple[Question, ...] = (),
+        tools: tuple[dict[str, Any], ...] = (),
     ) -> None:
         super().__init__(model)
         self.prompt = prompt
         self.options = options
         self.cache_salt = cache_salt
         self.questions = questions
+        self.tools = tools
         self.text = ""
 
     @property
@@ -237,6 +239,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
             mode=None if self.cache_salt or self.questions else page_mode(self.options),
             cache_salt=self.cache_salt,
             questions=self.questions,
+            tools=self.tools,
         )
 
     def _open(self, backend: AnyBackend) -> AnyTextStream:

@@ -11,7 +11,6 @@ from typing import ClassVar
 from playground.context.runs import Occupation, TextRun, reporting_errors
 from xla_backend import EngineStatus, GenerationResult, SharedBackend
 from xla_backend.interface.results import Progress
-from xla_backend.interface.timing import Span
 
 
 class Member:
@@ -21,6 +20,7 @@ class Member:
         run: the request.
         said: the prompt as typed.
         problem: why it failed; empty otherwise.
+        was_sent: whether it has arrived at the engine.
         is_over: whether it has ended in any way.
     """
 
@@ -29,12 +29,7 @@ class Member:
         self.typed = typed
         self.problem = ""
         self.is_over = False
-        self._steps: list[float] = []  # times of sending, start and first text
-
-    @property
-    def was_sent(self) -> bool:
-        """Whether it has arrived at the engine."""
-        return bool(self._steps)
+        self.was_sent = False
 
     @property
     def whole(self) -> GenerationResult | None:
@@ -44,27 +39,12 @@ class Member:
 
     async def send(self, backend: SharedBackend) -> None:
         """Runs the request; its error is then in `problem`."""
-        self._steps = [time.perf_counter()]
+        self.was_sent = True
         with reporting_errors() as ending:
-            async for text in self.run.steps(backend):
-                if len(self._steps) < (3 if text else 2):
-                    self._steps.append(time.perf_counter())
+            async for _ in self.run.steps(backend):
+                pass
         self.problem = ending.problem
         self.is_over = True
-
-    def spans(self) -> tuple[Span, ...]:
-        """The engine's timings; before the result, those known so far."""
-        if (result := self.run.result) is not None:
-            return result.spans
-        if self.problem:
-            return ()
-        steps = [*self._steps, time.perf_counter()]
-        return tuple(
-            Span(name, start, end - start)
-            for name, start, end in zip(
-                ("queue", "prefill", "decode"), steps, steps[1:], strict=False
-            )
-        )
 
 
 class RunsTogether:

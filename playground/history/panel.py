@@ -15,8 +15,7 @@ from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.history import records, records_file
 from playground.history.records import Record
-from playground.history.report import SCRIPT, history_table, side_by_side, timeline
-from playground.history.statistics_report import visitor_statistics
+from playground.history.report import SCRIPT, history_table
 from playground.ui import components as ui
 from playground.ui import quantities
 from playground.ui.wording import model_name
@@ -47,12 +46,7 @@ class HistoryPanel:
                     self.clear = ui.small_button("Clear", "clear")
                     self.undo = ui.small_button("Undo clear", "undo_clear", visible=False)
             self.notice = ui.html("", "history_notice")
-            self.timeline = ui.html("", "timeline")
-            self.pinned = ui.html("", "pinned", js_on_load=SCRIPT)
             self.table = ui.html(history_table([]), "history", js_on_load=SCRIPT)
-        with gr.Column(elem_classes="card"):
-            ui.heading("Statistics", "Of the runs above.")
-            self.statistics = ui.html("", "statistics_runs")
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
         self._news = gr.Textbox(visible=False)
@@ -64,7 +58,7 @@ class HistoryPanel:
         page, runs = self._page, self._page.runs_of_visitor
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **ui.QUIET)
         page.in_sight["runs"].click(
-            _shown, runs, [self.timeline, self.pinned, self.table, self.statistics], **ui.LATEST
+            lambda value: history_table(records.readable(value)), runs, self.table, **ui.LATEST
         )
         full = json.dumps(str(ui.notice(_FULL)))
         page.runs_are_lost.click(None, None, self.notice, js=f"() => {full}", **ui.QUIET)
@@ -81,8 +75,6 @@ class HistoryPanel:
         self.clear.click(self._clear_runs, [runs, self._cleared], cleared, **ui.QUIET)
         self.undo.click(self._undo, [runs, self._cleared], cleared, **ui.QUIET)
         self.table.delete(self._delete, runs, changed, **ui.QUIET)
-        for shown in (self.table, self.pinned):
-            shown.select(self._pin, runs, changed, **ui.QUIET)
         self.table.retry(
             self._rerun, runs, [self.notice, self._press, *request.outputs], **ui.QUIET
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
@@ -91,7 +83,7 @@ class HistoryPanel:
             (self.csv, _csv, "xla-playground-runs.csv", "text/csv;charset=utf-8"),
             (self.json, _json, "xla-playground-runs.json", "application/json"),
         ):
-            ui.save_file(button, self._made, runs, self.notice, export, name, kind)
+            ui.save_file(button, page.file, runs, self.notice, export, name, kind)
 
     def _changed(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records; `message` is a notice in HTML."""
@@ -124,9 +116,6 @@ class HistoryPanel:
 
     def _delete(self, runs: Any, event: gr.EventData) -> ui.Updates:
         return self._changed(records.without(records.readable(runs), _number(event)))
-
-    def _pin(self, runs: Any, event: gr.EventData) -> ui.Updates:
-        return self._changed(records.pin(records.readable(runs), _number(event)))
 
     def _import(self, text: str, runs: Any) -> ui.Updates:
         if not text:
@@ -161,8 +150,8 @@ class HistoryPanel:
         if not run["prompt_is_whole"]:
             raise InvalidRequest(
                 f"{name} had a prompt that was not kept whole (more than "
-                f"{records.MAX_CHARACTERS:,} characters, or several messages), so it cannot be run "
-                "again."
+                f"{records.MAX_CHARACTERS:,} characters, several messages, or tools), so it cannot "
+                "be run again."
             )
         offered = {model.name: model.is_instruct for model in self._page.models()}
         model = next((m for m in offered if run["model"] in (m, model_name(m))), None)
@@ -189,12 +178,6 @@ class HistoryPanel:
         }
         updates = self._request.filled_in(Draft(settings).whole(), options)
         return {**updates, self._request.controls.hold: options.do_sample}
-
-
-def _shown(runs: Any) -> tuple[str, ...]:
-    stored = records.readable(runs)
-    parts = timeline, side_by_side, history_table, visitor_statistics
-    return tuple(part(stored) for part in parts)
 
 
 def _number(event: gr.EventData) -> object:

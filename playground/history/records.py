@@ -25,7 +25,6 @@ MAX_CHARACTERS = 6_000
 MAX_JSON_CHARACTERS = 500_000
 """Characters of all runs together: a browser gives a page a few million, and every run sends them
 both ways."""
-MAX_PINNED = 2
 _FIRST_CALL = ("trace_s", "compile_s", "run_s")
 
 Record = dict[str, Any]
@@ -44,12 +43,17 @@ def record(shown: Shown, number: int, wording: Wording = CONTINUING) -> Record:
     prompt, system = last_text(shown.prompt), system_text(shown.prompt)
     # Of several messages only the last question is stored.
     is_first = not isinstance(shown.prompt, tuple) or len(shown.prompt) == bool(system) + 1
+    options = result.options
+    if has_tools := options.grammar is not None and options.grammar.kind == "tool_calls":
+        options = options.replace(grammar=None)  # which is made of tools
     return {
         "run": number,
         "time": round(shown.ended_s, 3),
         "model": clean(result.model),
         "prompt": clean(prompt)[:MAX_CHARACTERS],
-        "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS and is_first,
+        "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS
+        and is_first
+        and not has_tools,
         "system": system and clean(system)[:MAX_CHARACTERS],
         "text": clean(start_of_answer(shown.prompt) + result.text)[:MAX_CHARACTERS],
         "is_apart": wording.is_apart,
@@ -66,10 +70,9 @@ def record(shown: Shown, number: int, wording: Wording = CONTINUING) -> Record:
         "tokens_per_second": result.tokens_per_second,
         "timing": result.timing.to_dict(),
         "first_call": {name: getattr(result.first_call, name) for name in _FIRST_CALL},
-        "options": result.options.to_dict(),
+        "options": options.to_dict(),
         "load_s": result.load_s,
         "machine": machine.summary(),
-        "pinned": 0,
     }
 
 
@@ -102,27 +105,6 @@ def without(runs: Sequence[Record], number: object) -> list[Record]:
     return [run for run in runs if run["run"] != number]
 
 
-def pin(runs: Sequence[Record], number: object) -> list[Record]:
-    """The runs with one pinned or unpinned; of two others, the one pinned first is unpinned."""
-    latest = max((run["pinned"] for run in runs), default=0)
-
-    def changed(run: Record) -> Record:
-        if run["run"] != number:
-            return run
-        return {**run, "pinned": 0 if run["pinned"] else latest + 1}
-
-    turned = [changed(run) for run in runs]
-    stored = {run["run"] for run in pinned(turned)}
-    return [run if run["run"] in stored else {**run, "pinned": 0} for run in turned]
-
-
-def pinned(runs: Sequence[Record]) -> list[Record]:
-    """The latest pinned runs, at most two, in the order of pinning."""
-    return sorted((run for run in runs if run["pinned"]), key=lambda run: run["pinned"])[
-        -MAX_PINNED:
-    ]
-
-
 def merge(runs: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], int]:
     """Adds imported runs, newest first, as far as there is room; own runs all stay.
 
@@ -136,9 +118,7 @@ def merge(runs: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record
         if _identity(other) not in there and _fits([*new, other, *runs]):
             there.add(_identity(other))
             new.append(other)
-    numbered = [
-        {**run, "run": number + place, "pinned": 0} for place, run in enumerate(reversed(new))
-    ]
+    numbered = [{**run, "run": number + place} for place, run in enumerate(reversed(new))]
     return [*reversed(numbered), *runs], len(new)
 
 
@@ -156,7 +136,7 @@ def taken_over(
 
 
 def under(runs: Sequence[Record], earlier: Sequence[Record]) -> list[Record]:
-    """Runs above earlier ones, whose numbers and pins stay; the new numbers follow theirs."""
+    """Runs above earlier ones, whose numbers stay; the new numbers follow theirs."""
     number = _next_number(earlier)
     counted = [{**run, "run": number + place} for place, run in enumerate(reversed(runs))]
     return _bounded([*reversed(counted), *earlier])
@@ -176,10 +156,9 @@ def _fits(runs: Sequence[Record]) -> bool:
 
 
 def _bounded(runs: list[Record]) -> list[Record]:
-    """The runs without the oldest unpinned ones, until they fit."""
+    """The runs without the oldest ones, until they fit."""
     while len(runs) > 1 and not _fits(runs):
-        loose = [run for run in runs[1:] if not run["pinned"]] or runs[1:]
-        runs = [run for run in runs if run is not loose[-1]]
+        runs = runs[:-1]
     return runs
 
 
@@ -242,4 +221,3 @@ class _Checked(BaseModel):
     ]
     load_s: kinds.Seconds
     machine: Annotated[kinds.Text, Field(max_length=300)]
-    pinned: kinds.Whole

@@ -45,8 +45,7 @@ def from_json(text: str) -> tuple[list[Record], int]:
     """
     entries = FILE.read(text).get("runs")
     entries = entries if isinstance(entries, list) else []
-    unpinned = ({**entry, "pinned": 0} for entry in entries if isinstance(entry, Mapping))
-    runs = [run for run in map(records.checked, unpinned) if run is not None]
+    runs = [run for run in map(records.checked, entries) if run is not None]
     if not runs:
         raise InvalidRequest(
             "None of the runs in the file can be read; were they edited? Nothing was changed."
@@ -57,9 +56,8 @@ def from_json(text: str) -> tuple[list[Record], int]:
 
 
 def _portable(run: Record) -> dict[str, Any]:
-    """A run without values that only mean something in this browser or on this server."""
-    written = {name: value for name, value in run.items() if name != "pinned"}
-    return {**written, "model": model_name(run["model"])}
+    """A run without a path that only means something on this server."""
+    return {**run, "model": model_name(run["model"])}
 
 
 def _flat(run: Mapping[str, Any]) -> dict[str, Any]:

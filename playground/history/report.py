@@ -1,4 +1,4 @@
-"""This visitor's runs as HTML: the timeline, the table and two runs side by side.
+"""This visitor's runs as HTML: the table, and how runs differ.
 
 Knows how a record is shown. Must not know where records are stored, components or events.
 """
@@ -9,15 +9,12 @@ from datetime import UTC, datetime
 
 import htpy as h
 
-from playground.history import records
 from playground.history.records import Record
-from playground.ui import charts, quantities
-from playground.ui.charts import Dot
+from playground.ui import quantities
 from playground.ui.markup import nothing, rendered, with_note
 from playground.ui.outcomes import badge, ended_by
 from playground.ui.report_parts import BETWEEN, PHASE_NAMES, faster, figures
 from playground.ui.tables import sheet, sizes
-from playground.ui.word_differences import marked_pair
 from playground.ui.wording import model_name
 from xla_backend import CacheKey, CacheOutcome
 from xla_backend.interface.options import GenerationOptions
@@ -52,64 +49,12 @@ def history_table(runs: Sequence[Record]) -> h.Node:
     ]
 
 
-@rendered
-def timeline(runs: Sequence[Record]) -> h.Node:
-    """The time of each run, in order; nothing with less than two."""
-    if len(runs) < 2:
-        return None
-    ordered = sorted(runs, key=lambda run: run["run"])
-    series = [
-        Dot(
-            max(run["timing"]["total_s"], 1e-6),
-            CacheOutcome(run["cache"]),
-            f"Run {run['run']}: {run['cache'].upper()}, "
-            f"{quantities.seconds(run['timing']['total_s'])}, {CacheKey(**run['key'])}",
-        )
-        for run in ordered
-    ]
-    return charts.dots(
-        series,
-        "Time of each run, first to last",
-        f"{len(series)} runs, from {quantities.seconds(min(dot.value for dot in series))} to "
-        f"{quantities.seconds(max(dot.value for dot in series))}; the table below has all values",
-        lambda value: f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms",
-    )
-
-
-@rendered
-def side_by_side(runs: Sequence[Record]) -> h.Node:
-    """The pinned runs with all metrics side by side; nothing without a pinned run."""
-    chosen = records.pinned(runs)
-    if not chosen:
-        return None
-    heads = [
-        h.th(scope="col")[
-            f"Run {run['run']} ", badge(CacheOutcome(run["cache"])), _action("select", "Unpin", run)
-        ]
-        for run in chosen
-    ]
-    head = h.thead[h.tr[h.td, heads]]
-    if len(chosen) < 2:
-        more = h.p(".caption")["Pin another run to compare the two."]
-        body: h.Node = h.table[head], more
-    else:
-        texts = [
-            h.div(".pinned-text", dir="auto")[_given_and_new(_given(run), new)]
-            for run, new in zip(chosen, marked_pair(*(run["text"] for run in chosen)), strict=True)
-        ]
-        names = [f"run {run['run']}" for run in chosen]
-        body = verdict(chosen, names), comparison(head, chosen, {"Text": texts})
-    return h.section(".pinned-runs", aria_label="Pinned runs")[h.h3["Pinned"], body]
-
-
-def comparison(
-    head: h.Element, chosen: Sequence[Record], more: Mapping[str, Sequence[h.Node]]
-) -> h.Node:
-    """What differs in the runs and further rows, and, folded, what does not differ."""
+def comparison(head: h.Element, chosen: Sequence[Record]) -> h.Node:
+    """What differs in the runs, and, folded, what does not differ."""
     rows = {name: [reads(run) for run in chosen] for name, reads in _METRICS.items()}
     different = {name: values for name, values in rows.items() if len(set(values)) > 1}
     alike = {name: values[:1] for name, values in rows.items() if name not in different}
-    return h.table[head, h.tbody[_rows({**different, **more})]], h.details[
+    return h.table[head, h.tbody[_rows(different)]], h.details[
         h.summary[f"Alike in {quantities.count(len(alike), 'value')}"],
         h.table[h.tbody[_rows(alike)]],
     ]
@@ -180,7 +125,6 @@ def _row(run: Record) -> tuple[h.Node, ...]:
         quantities.rate(run["tokens_per_second"]),
         h.span(".row-actions")[
             _action("retry", "Rerun", run),
-            _action("select", "Unpin" if run["pinned"] else "Pin", run),
             _action("delete", "Delete", run),
         ],
     )

@@ -33,7 +33,7 @@ from xla_backend.inspection.inspection import Inspection
 from xla_backend.interface.prompt import last_text
 
 _FOLDER = Path(__file__).parent
-_SHEETS = ("page.css", "playground.css", "tokens.css", "inside.css", "quote.css")
+_SHEETS = ("page.css", "playground.css", "tokens.css", "inside.css")
 """The style sheets of what a file shows, beside its own."""
 _MAX_TITLE = 60
 """Characters of a prompt in its run's heading."""
@@ -170,14 +170,9 @@ def _styles() -> str:
 
 
 def _script() -> str:
-    copy, quote, popover, replay = (
+    copy, popover, replay = (
         path.read_text(encoding="utf-8")
-        for path in (
-            ASSETS / "copy.js",
-            ASSETS / "quote.js",
-            ASSETS / "tokens.js",
-            _FOLDER / "replay.js",
-        )
+        for path in (ASSETS / "copy.js", ASSETS / "tokens.js", _FOLDER / "replay.js")
     )
     each = 'for (const element of document.querySelectorAll(".recorded-tokens")) {\n'
-    return f"{copy}{quote}{each}{popover}}}\n{replay}"
+    return f"{copy}{each}{popover}}}\n{replay}"

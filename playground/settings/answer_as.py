@@ -1,4 +1,4 @@
-"""What the answer is to be: a text, JSON of a schema, a choice, or yes or no.
+"""What the answer is to be: a text, JSON of a schema, a call of a tool, a choice, or yes or no.
 
 Knows the components and six schemas to begin with. Must not know what is done with an answer.
 """
@@ -9,12 +9,13 @@ from typing import Any
 
 import gradio as gr
 
-from playground.context.draft import ANSWERS, CHOICE, JSON, TEXT, YES_NO
+from playground.context.draft import ANSWERS, CHOICE, JSON, TEXT, TOOLS, YES_NO, tools_in
 from playground.settings.example_schema import schema_of_example
 from playground.ui.components import PRESSED, QUIET, html, name_buttons, notice, small_button
 from playground.ui.option_controls import OptionControls
 from xla_backend import InvalidRequest
 from xla_backend.interface.decisions import Question
+from xla_backend.interface.tools import Tools
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -57,12 +58,21 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 }
 
 
-# The schema, the buttons for schemas, the choices and the questions, each of one kind alone.
-_SHOW = """(kind, schema) => {
-  const {json, choice, yes, first} = %s;
+_WEATHER = {
+    "name": "get_weather",
+    "description": "The weather in a city today",
+    "parameters": _object(city={"type": "string"}),
+}
+# The schema, its buttons, the choices, the questions and the tools, each of one kind alone.
+_SHOW = """(kind, schema, written) => {
+  const {json, choice, yes, tools, first, example} = %s;
   const update = (of, more = {}) => ({__type__: "update", visible: kind === of, ...more});
   const value = kind === json ? schema || first : "";
-  return [update(json, {value}), update(json), update(choice), update(yes), update(json)];
+  const functions = {value: written || (kind === tools ? example : "")};
+  return [
+    ...[update(json, {value}), update(json), update(choice), update(yes), update(json)],
+    update(tools, functions),
+  ];
 }"""
 
 
@@ -75,8 +85,8 @@ class AnswerAs:
             list(ANSWERS),
             value=TEXT,
             label="Answer as",
-            info="JSON follows a schema. Choice and Yes or no tell how likely each answer is, and "
-            "write nothing.",
+            info="JSON follows a schema; a tool's call does, too. Choice and Yes or no tell how "
+            "likely each answer is, and write nothing.",
             elem_id="answer_as",
         )
         self._schemas = name_buttons([*SCHEMAS], "Schemas", "answer_schemas")
@@ -102,17 +112,34 @@ class AnswerAs:
             visible=False,
             elem_id="answer_questions",
         )
+        self.tools = gr.Textbox(
+            label="Tools",
+            info="Functions that the model may call, as in OpenAI's protocol. You type in what "
+            "they return.",
+            lines=3,
+            max_lines=12,
+            visible=False,
+            elem_id="answer_tools",
+        )
 
     def connect(self, controls: OptionControls) -> None:
         """Shows the fields of the chosen kind. A form that a link or an earlier run has is JSON."""
         self._schema = controls.grammar
         self._schema.visible = False
         parts = [self._schema, self._schemas, self.choices, self.questions, self._from_example]
+        parts.append(self.tools)
         texts = [json.dumps(schema, indent=2) for schema in SCHEMAS.values()]
         show = _SHOW % json.dumps(
-            {"json": JSON, "choice": CHOICE, "yes": YES_NO, "first": texts[0]}
+            {
+                "json": JSON,
+                "choice": CHOICE,
+                "yes": YES_NO,
+                "tools": TOOLS,
+                "first": texts[0],
+                "example": json.dumps([{"type": "function", "function": _WEATHER}], indent=2),
+            }
         )
-        self.kind.change(None, [self.kind, self._schema], parts, js=show, **QUIET)
+        self.kind.change(None, [self.kind, self._schema, self.tools], parts, js=show, **QUIET)
         self._schema.change(
             None,
             [self.kind, self._schema],
@@ -142,6 +169,18 @@ class AnswerAs:
             questions_of = {line: {"type": "yes_no", "instructions": line} for line in lines}
             return Question.all_of(questions_of or {YES_NO: {"type": "yes_no"}})
         return ()
+
+    def tools_of(self, values: Mapping[Any, Any]) -> Tools | None:
+        """The tools that may be called; None where none may.
+
+        Raises:
+            InvalidRequest: they cannot be read, or there is none.
+        """
+        if values[self.kind] != TOOLS:
+            return None
+        if (tools := tools_in(values[self.tools] or "")) is None:
+            raise InvalidRequest("There is no tool to call: write a list of them.")
+        return tools
 
 
 def _of_example(text: str | None) -> tuple[Any, str]:

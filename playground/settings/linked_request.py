@@ -42,7 +42,6 @@ class LinkedRequest:
     def connect(
         self,
         fields: RequestFields,
-        generate: gr.Button,
         interrupted: Callable[[Prompt, str, Wording], Updates],
         result: list[Any],
     ) -> None:
@@ -59,8 +58,6 @@ class LinkedRequest:
             js="() => requestBefore()",
             **QUIET,
         ).then(None, self._run, None, js=PRESS, **QUIET)
-        # The visitor has moved on: the complaint about the link goes.
-        generate.click(None, None, self.notice, js="() => ''", **QUIET)
 
     def read(self, values: object) -> Draft:
         """Settings from outside, as this page can have them."""

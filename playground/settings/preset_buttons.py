@@ -1,6 +1,6 @@
 """The presets beside the options: the page's own, and those that a visitor keeps in the browser.
 
-Knows the components and the file of presets. Must not know what a preset sets. A visitor's presets
+Knows the components. Must not know what a preset sets. A visitor's presets
 lie in the browser, as a link has them: `ui/assets/request.js` reads and writes them.
 """
 
@@ -9,17 +9,13 @@ from typing import Any
 
 import gradio as gr
 
-from playground.context.json_file import JsonFile
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.settings.linked_request import LinkedRequest
 from playground.settings.presets import FIRST_CALL, PRESETS, first_call
 from playground.ui import components as ui
-from playground.ui.markup import clean, quoted
-from playground.ui.quantities import count
-from xla_backend import BackendError, InvalidRequest
+from xla_backend import BackendError
 
-FILE = JsonFile("xla-playground-presets", "presets", "Export JSON", 2**20)
 MAX_NAME = 60
 
 
@@ -39,8 +35,6 @@ class PresetButtons:
             with gr.Row(elem_classes="chat-actions"):
                 self._save = ui.small_button("Save", "preset_save")
                 self._delete = ui.small_button("Delete", "preset_delete")
-                self._export = ui.small_button("Export JSON", "presets_export")
-                self._import_button = ui.small_button("Import JSON", "presets_import")
         self.notice = ui.html("", "preset_notice")
         self._chosen = gr.Textbox(visible=False)
         arrived = gr.Button(visible="hidden", elem_id="presets_are_new")
@@ -76,15 +70,6 @@ class PresetButtons:
             **ui.QUIET,
         )
         self._delete.click(None, self._name, ends, js="deletePreset", **ui.QUIET)
-        header = FILE.written({"presets": []})
-        self._export.click(None, None, self.notice, js=f"() => exportPresets({header})", **ui.QUIET)
-        ui.import_file(
-            self._import_button,
-            self._chosen,
-            self._import,
-            [],
-            [self.notice, self._chosen],
-        ).then(None, [self.notice, self._chosen], ends, js="keepPresets", **ui.QUIET)
 
     def _set(self, values: dict[Any, Any]) -> ui.Updates:
         if values[self._chosen]:
@@ -110,40 +95,3 @@ class PresetButtons:
             self._name: name,
             **self._link.whole(draft),
         }
-
-    def _import(self, text: str) -> tuple[Any, str]:
-        """Checks a file of presets; the browser then keeps them."""
-        if not text:
-            return gr.skip(), "[]"
-        try:
-            presets, problems = self.read(text)
-        except BackendError as error:
-            return ui.notice(str(error)), "[]"
-        sentences = [f"{count(len(presets), 'preset')} imported.", *problems]
-        kind = "problem" if problems else "calm"
-        return ui.notice(" ".join(sentences), kind), json.dumps(presets)
-
-    def read(self, text: str) -> tuple[list[dict[str, Any]], list[str]]:
-        """The presets of a file, and a sentence about each that has a mistake and is left out.
-
-        Raises:
-            InvalidRequest: it is another kind of file.
-        """
-        entries = FILE.read(text).get("presets")
-        if not isinstance(entries, list) or not entries:
-            raise InvalidRequest("The file has no presets. Nothing was changed.")
-        presets: list[dict[str, Any]] = []
-        problems: list[str] = []
-        for number, entry in enumerate(entries, 1):
-            values = dict(entry) if isinstance(entry, dict) else {}
-            name = values.pop("name", None)
-            if not isinstance(name, str) or not 0 < len(clean(name).strip()) <= MAX_NAME:
-                problems.append(f"Preset {number} has no name of up to {MAX_NAME} characters.")
-                continue
-            # Whether its model is offered is said when it is chosen: another page may offer it.
-            wrong = self._link.read({k: v for k, v in values.items() if k != "model"}).problems
-            if wrong:
-                problems.append(f"{quoted(name)} is left out: {' '.join(wrong)}")
-            else:
-                presets.append({"name": clean(name).strip(), **values})
-        return presets, problems

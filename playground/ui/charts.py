@@ -1,4 +1,4 @@
-"""Charts as HTML: dots over an axis, bars on one scale.
+"""Charts as HTML: bars on one scale, and the grid of a plot.
 
 Knows scales, ticks and marks. Must not know what was measured. Drawn with elements and percentages
 instead of SVG, so that text keeps its size on a narrow screen.
@@ -9,19 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import htpy as h
-
-from xla_backend import CacheOutcome
-
-_ORDER = (CacheOutcome.HIT, CacheOutcome.REUSED, CacheOutcome.DISK, CacheOutcome.MISS)
-
-
-@dataclass(frozen=True)
-class Dot:
-    """One value of a run."""
-
-    value: float  # above 0
-    outcome: CacheOutcome  # gives colour and shape
-    title: str  # the tooltip
 
 
 @dataclass(frozen=True)
@@ -61,41 +48,6 @@ def bar_row(name: str, spoken: str, parts: h.Node, value: h.Node) -> h.Element:
 def grid(lines: Iterable[tuple[float, str]]) -> h.Node:
     """The grid lines of a plot: the height of each, 0 to 1, and its value."""
     return [h.span(".grid", style=f"bottom:{height:.1%}")[h.b[value]] for height, value in lines]
-
-
-def dots(
-    series: Sequence[Dot], caption: str, summary: str, reads: Callable[[float], str]
-) -> h.Element:
-    """Values in their order, from left to right; each step of the axis is ten times the one below.
-
-    Args:
-        series: at least one.
-        caption: what is shown.
-        summary: for screen readers.
-        reads: formats a value for the axis.
-    """
-    ticks = decades([dot.value for dot in series])
-    low, high = ticks[0], ticks[-1]
-
-    def height(value: float) -> float:
-        return math.log(value / low) / math.log(high / low)
-
-    marks = [
-        h.i(
-            f".mark.mark-{dot.outcome.value}",
-            title=dot.title,
-            style=f"left:{(place + 0.5) / len(series):.2%};bottom:{height(dot.value):.2%}",
-        )
-        for place, dot in enumerate(series)
-    ]
-    there = {dot.outcome for dot in series}
-    return h.figure(".chart")[
-        h.figcaption[caption],
-        h.div(".plot", role="img", aria_label=summary)[
-            grid((height(tick), reads(tick)) for tick in ticks), h.div(".marks")[marks]
-        ],
-        legend((f"mark mark-{o.value}", o.value.upper()) for o in _ORDER if o in there),
-    ]
 
 
 def bars(rows: Sequence[Bar], longest: float, reads: Callable[[float], str]) -> h.Element:

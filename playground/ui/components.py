@@ -4,6 +4,7 @@ Knows Gradio, words and the order of the list. Must not know the engine.
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -217,6 +218,18 @@ def stop_by(
     button.click(stop, inputs, notice, **QUIET)
 
 
+def saved_file() -> gr.Textbox:
+    """A hidden value, see `file_of`, that the browser saves: nothing stays on the server."""
+    made = gr.Textbox(visible=False, elem_id="saved_file")
+    made.change(None, made, None, js="(file) => saveFile(JSON.parse(file))", **QUIET)
+    return made
+
+
+def file_of(name: str, kind: str, text: str) -> str:
+    """The value of `saved_file`, each time another one."""
+    return json.dumps({"name": name, "type": kind, "text": text, "made_at": time.time()})
+
+
 def save_file(
     button: gr.Button,
     made: gr.Textbox,
@@ -226,19 +239,18 @@ def save_file(
     name: str,
     kind: str,
 ) -> None:
-    """Makes a button save the text that `export` makes of the value of `kept`, unless it is empty.
+    """Makes a button save what `export` makes of the value of `holder`, unless that is empty.
 
-    The browser makes the file from the JSON in `made`, so nothing stays on the server.
+    Args:
+        made: of `saved_file`.
     """
 
-    def written(value: Any) -> tuple[str, str]:
+    def written(value: Any) -> tuple[Any, str]:
         if text := export(value):
-            return json.dumps({"name": name, "type": kind, "text": text}), ""
-        return "null", notice("There is nothing to export yet.", "calm")
+            return file_of(name, kind, text), ""
+        return gr.skip(), notice("There is nothing to export yet.", "calm")
 
-    button.click(written, holder, [made, notice_html], **QUIET).then(
-        None, made, None, js="(file) => saveFile(JSON.parse(file))", **QUIET
-    )
+    button.click(written, holder, [made, notice_html], **QUIET)
 
 
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:

@@ -55,6 +55,7 @@ class WalkthroughPanel:
         stop: gr.Button,
         notice: gr.HTML,
         generate: gr.Button,
+        complaint: gr.HTML,
     ) -> None:
         """Connects the parts to those of the mode.
 
@@ -64,6 +65,7 @@ class WalkthroughPanel:
             stop: also ends a walkthrough.
             notice: shows problems.
             generate: disabled meanwhile; it brings the result back.
+            complaint: about the link with which the page was opened.
         """
         self._request = request
         events = RunEvents[Walkthrough](
@@ -81,7 +83,8 @@ class WalkthroughPanel:
         )
         events.connect(self.button.click, self._run_of, inputs)
         closing = [self._close.click, generate.click]
-        gr.on(closing, None, None, self.panel, js="() => ''", **QUIET)
+        # The visitor has moved on: the complaint about the link goes, too.
+        gr.on(closing, None, None, [self.panel, complaint], js="() => ['', '']", **QUIET)
 
     def _run_of(self, values: dict[Any, Any]) -> tuple[Walkthrough, Updates]:
         request = self._request(values)

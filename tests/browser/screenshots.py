@@ -23,6 +23,8 @@ from tests.conftest import BROWSERS  # noqa: E402
 from tests.playground.served import serve  # noqa: E402
 
 FOLDER = ROOT / "docs" / "images"
+WIDE = (1520, 1010)
+"""The result stands beside the request, both on one screen."""
 
 
 def main() -> int:
@@ -52,7 +54,7 @@ def main() -> int:
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     """The first screen, a first call, a later one in the dark and on a phone, shapes in the making,
     ways compared."""
-    wide = Visit(browser, url, 1280, 1010, color_scheme="light")
+    wide = Visit(browser, url, *WIDE, color_scheme="light")
     _wait_until_idle(wide)
     _shoot(wide, folder / "playground.png")
     wide.at("#examples button", has_text="Four beams, another shape").click()
@@ -63,7 +65,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     wide.close()
     take_thumbnail(browser, url, folder)
 
-    dark = Visit(browser, url, 1280, 1010, color_scheme="dark")
+    dark = Visit(browser, url, *WIDE, color_scheme="dark")
     dark.generate()
     _save(dark, folder / "playground-dark.png")
     dark.close()
@@ -103,7 +105,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
 
 def take_tokens(browser: Browser, url: str, folder: Path) -> None:
     """The most likely tokens in one place."""
-    shown = Visit(browser, url, 1280, 1010, color_scheme="light")
+    shown = Visit(browser, url, *WIDE, color_scheme="light")
     shown.generate()
     shown.at("#result_view label", has_text="Tokens").click()
     shown.at("#tokens button.token").nth(4).click()
@@ -116,7 +118,7 @@ def take_tokens(browser: Browser, url: str, folder: Path) -> None:
 
 def take_thumbnail(browser: Browser, url: str, folder: Path) -> None:
     """The card that a link to the Space is shown as: what the page is, and a measured example."""
-    shown = Visit(browser, url, 1280, 1010, color_scheme="light", device_scale_factor=2)
+    shown = Visit(browser, url, 1280, 1800, color_scheme="light", device_scale_factor=2)
     shown.generate()
     shown.at("#prediction .outcome-hit").wait_for()
     _wait_until_idle(shown)
@@ -165,7 +167,7 @@ def take_functions(browser: Browser, url: str, folder: Path) -> None:
         functions.at("#functions_prediction", has_text=f"batch of {batch_size},").wait_for()
         functions.at("#functions_run").click()
         functions.at("#functions_report .verdict", has_text=f"batch of {batch_size},").wait_for()
-    functions.at("#functions_kept", has_text="5, 7").wait_for()
+    functions.at("#functions_shapes", has_text="5, 7").wait_for()
     _shoot(functions, folder / "functions.png")
     functions.close()
 

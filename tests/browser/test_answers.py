@@ -1,4 +1,4 @@
-"""Answers of the Playground that are no plain text: JSON, a choice, yes or no."""
+"""Answers of the Playground that are no plain text: JSON, a call, a choice, yes or no."""
 
 import json
 import re
@@ -7,6 +7,8 @@ from playwright.sync_api import expect
 
 from tests.browser.visit import Visit
 from tests.playground.fake_backend import FakeBackend
+from xla_backend.answers.tool_format import GENERIC
+from xla_backend.interface.prompt import ToolCall
 
 
 def answer_as(window: Visit, kind: str) -> None:
@@ -71,3 +73,33 @@ def test_json_follows_a_schema_and_comes_as_a_form(window: Visit, engine: FakeBa
     window.wait_for_result()
     expect(window.at("#answer_as input:checked")).to_have_value("JSON")
     expect(schema).to_have_value(re.compile("sentiment"))
+
+
+def test_a_tool_is_called_and_its_result_is_sent(window: Visit, engine: FakeBackend) -> None:
+    window.choose_model("talker")
+    window.write("What is the weather in Oslo?")
+    answer_as(window, "Tools")
+    expect(window.at("#answer_tools textarea")).to_have_value(re.compile("get_weather"))
+    window.show_code("openai")
+    window.says("#request_code", "tools=[")
+    engine.words = (GENERIC.write(ToolCall("", "get_weather", '{"city": "Oslo"}')),)
+    window.generate()
+    window.says("#story .json-form", "Calls get_weather", "city", "Oslo")
+    request = engine.streams[-1].request
+    assert [tool["function"]["name"] for tool in request.tools] == ["get_weather"]
+    assert request.options.grammar.kind == "tool_calls"
+
+    engine.words = ("It rains.",)
+    window.at("#tool_result textarea, #tool_result input").fill("rain")
+    window.at("#tool_result_send").click()
+    window.says("#story .story-answer", "It rains.")
+    window.wait_for_result()
+    expect(window.at("#tool_result_send")).to_be_hidden()
+    asked, call, told = engine.streams[-1].request.prompt
+    assert asked.content == "What is the weather in Oslo?"
+    assert (call.tool_calls[0].name, told.content) == ("get_weather", "rain")
+    assert told.tool_call_id == call.tool_calls[0].id
+    window.says("#messages code", 'get_weather({"city":"Oslo"})')
+    window.at("#answer_tools textarea").fill("{")
+    window.at("#generate").click()
+    window.says("#notice", "tools must be a JSON list")

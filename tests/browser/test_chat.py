@@ -238,7 +238,7 @@ def test_a_file_brings_a_conversation_back_and_a_link_its_beginning(
     for name, text, said in (
         ("picture.json", "GIF89a", "not JSON"),
         ("runs.json", json.dumps({"format": "xla-playground-runs"}), "holds no conversation"),
-        ("edited.json", saved.replace('"turns"', '"turn"'), "othing was changed"),
+        ("edited.json", saved.replace('"turns"', '"turn"'), "was it edited"),
         ("chat.json", saved, ""),
     ):
         (tmp_path / name).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Token view, history and statistics, used as a visitor uses them."""
+"""Token view and history, used as a visitor uses them."""
 
 import csv
 import io
@@ -62,7 +62,7 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: Fak
     expect(tokens.first).to_be_hidden()
 
 
-def test_runs_are_rerun_pinned_deleted_and_exported(window: Visit, engine: FakeBackend) -> None:
+def test_runs_are_rerun_deleted_and_exported(window: Visit, engine: FakeBackend) -> None:
     clear(window)
     window.open_mode("Playground")
     window.write("=A run with a seed")
@@ -71,8 +71,6 @@ def test_runs_are_rerun_pinned_deleted_and_exported(window: Visit, engine: FakeB
     window.set_number("max_new_tokens", 9)
     window.generate()
     window.open_mode("Your runs")
-    expect(window.at("#timeline .marks .mark")).to_have_count(2)
-
     rows(window, 2).nth(1).get_by_role("button", name="Rerun").click()
     window.has_value("#prompt textarea", "=A run with a seed")
     wait_until(lambda: len(engine.asked) == 3)
@@ -80,11 +78,6 @@ def test_runs_are_rerun_pinned_deleted_and_exported(window: Visit, engine: FakeB
     assert engine.asked[2] == engine.asked[0]
     window.open_mode("Your runs")
     found = rows(window, 3)
-    for place in (0, 1):
-        found.nth(place).get_by_role("button", name="Pin").click()
-        found.nth(place).get_by_role("button", name="Unpin").wait_for()
-    window.says("#pinned", "Another prompt", "Max new tokens")
-    window.at("#pinned .faster").wait_for()
 
     table = list(csv.DictReader(io.StringIO(window.saved("#export_csv"))))
     assert [row["prompt"] for row in table] == [

@@ -55,6 +55,13 @@ def test_no_mode_has_a_serious_finding_of_axe_and_each_fits_a_phone(window: Visi
         assert window.page.evaluate(beyond) == [], name
         assert set(window.page.evaluate(lines)) == {1}, "places and modes stand in a line each"
     findings["On a phone"] = window.page.evaluate(_FINDINGS)
+    window.resize(640, 450)  # 1280x900 with text at 200 %
+    window.page.evaluate("document.body.classList.add('dark')")
+    for name in names:
+        window.open_mode(name)
+        findings[f"{name}, large and dark"] = window.page.evaluate(_FINDINGS)
+        assert window.overflow() == 0, name
+    window.page.evaluate("document.body.classList.remove('dark')")
     assert {name: found for name, found in findings.items() if found} == {}
 
 

@@ -31,7 +31,7 @@ def test_a_program_s_request_is_watched_paused_traced_and_stopped(
     row = window.at("#requests tbody tr").first
     expect(row).to_contain_text(re.compile(r"/v1/chat/completions.*talker.*Tell me <b>all</b>"))
     expect(row).to_contain_text("reading")
-    bar = window.at("#requests .crowd-track").first
+    bar = window.at("#requests .lane-track").first
     expect(bar).to_have_attribute("aria-label", re.compile("reading$"))
     expect(bar).to_have_css("background-image", re.compile("gradient"))
     bar.focus()

@@ -617,9 +617,6 @@ class FakeBackend(Script, SharedBackend):
     def stored_keys(self) -> list[StoredKey]:
         return list(self._shapes.values())
 
-    def clear_functions(self) -> None:
-        self._shapes.clear()
-
     def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
         self.in_background += [(model, key) for key in keys]
 

@@ -109,14 +109,6 @@ class ExampleFunctions:
         """The compiled shapes, in the order of their first calls."""
         return self._stored
 
-    def clear(self) -> None:
-        """Every shape is traced and compiled again at its next call.
-
-        XLA frees nothing inside a process, so what was compiled stays in its memory.
-        """
-        self._examples.clear()
-        self._stored = ()
-
     def _record(self, request: FunctionRequest) -> None:
         example = self._examples[request.function]
         name = (request.function, request.rows)

@@ -190,9 +190,6 @@ class Backend(AnyBackend):
     def stored_keys(self) -> list[StoredKey]:
         return list(self._example_functions.stored())
 
-    def clear_functions(self) -> None:
-        self._loop.call(self._example_functions.clear)
-
     def key_for(self, model: str, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
         """The exact key of a request with padded sizes; loads the model if need be.
 

@@ -116,7 +116,7 @@ class FunctionResolver:
             is_complete: whether it ended by itself. The run time of a stopped request says nothing
                 about others; the time of making its functions does.
             batch_size: how many ran together; predictions use only requests that ran alone.
-            row: the work of a pool's row.
+            row: its work, if it was a text.
 
         Returns:
             The first call of the functions, as `GenerationResult.first_call`.

@@ -305,7 +305,7 @@ class Text(Request):
         reason = _reason(is_complete, bool(ids) and model.is_end(ids[-1], prepared.options))
         timing, spans = watch.read(), watch.spans()
         is_over, row = generated > 0 and (is_complete or bool(stops.found)), None
-        if key.is_pooled and generated and not prompt_logprobs:
+        if generated and not prompt_logprobs:
             row = RowRun(
                 len(prompt_ids),
                 positions(len(prompt_ids) - cached_tokens),

@@ -268,10 +268,6 @@ class AnyBackend(Protocol):
         """The input shapes for which `compare_function` has compiled."""
 
     @abstractmethod
-    def clear_functions(self) -> None:
-        """Makes `compare_function` trace and compile everything again."""
-
-    @abstractmethod
     def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
         """Compiles or restores cache keys while no request runs; the model must be loaded.
 

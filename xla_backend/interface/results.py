@@ -737,7 +737,7 @@ class Progress:
 
 
 class RowRun(NamedTuple):
-    """Sizes and times of a row of a pool that ran alone.
+    """Sizes and times of a text that ran alone, such as a row of a pool.
 
     Attributes:
         prompt_tokens: of the prompt.
@@ -765,7 +765,7 @@ class KeyHistory:
         disk_s: the last first call that was restored from the store.
         run_s: the last run of the compiled function.
         compiled: that first call by its phases; also None in files of older versions.
-        rows: for a pool's key, the latest rows that ran alone.
+        rows: the latest texts that ran alone, of a pool or of padded functions.
     """
 
     times: int = 0

@@ -38,6 +38,8 @@ _SENTENCES = {
     "stop": "stop must be a string or a list of strings.",
     "input": "input must be a text, or a list of messages and other items.",
     "system": "system must be a text, or a list of texts.",
+    "state": "state must be a text, an object or a list.",
+    "file": "file must be an uploaded file that has a name.",
 }
 """Errors for fields with several types, for which pydantic reports one error per type."""
 
@@ -120,6 +122,6 @@ def describe_fields(
         return 400, f"{'.'.join(names)} is missing.", "missing_required_parameter", names[0]
     place = ".".join(names)
     sentence = _SENTENCES.get(names[0], "") if len(names) < 3 else ""
-    if not sentence or first["type"] not in ("string_type", "list_type"):
+    if not sentence or first["type"] not in ("string_type", "list_type", "value_error"):
         sentence = f"{place[:100]}: {first['msg']}."
     return 400, sentence, "invalid_value", names[0]

@@ -19,7 +19,7 @@ from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory, P
 
 SAVE_EVERY_S = 10.0
 SAVED_ROWS = 32
-"""How many of a pool's latest rows are kept for predictions."""
+"""How many of a key's latest texts are kept for predictions."""
 
 
 class History:
@@ -50,7 +50,7 @@ class History:
             self._note(model, key, run_s=run_s)
 
     def record_row(self, model: str, key: CacheKey, row: RowRun) -> None:
-        """Records the times of a pool's row that ran alone."""
+        """Records sizes and times of a text that ran alone."""
         with self._lock:
             rows = (*self._of(model, key).rows, row)[-SAVED_ROWS:]
             self._note(model, key, rows=rows)

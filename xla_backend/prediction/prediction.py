@@ -126,10 +126,11 @@ def predict(
         row: the work of a row, if `wanted` is a pool's key.
     """
     known = keys_of(entries)
+    texts = [each for was in past.values() for each in was.rows]
     past = {key: was for key, was in past.items() if key.is_pooled == needed.is_pooled}
     choice = choose(needed, known, lambda key: not missing(key), may_reuse)
     if choice.outcome is CacheOutcome.MISS:
-        estimate = _of_making(needed, missing(needed), past)
+        estimate = _of_making(needed, missing(needed), past, texts)
     elif choice.outcome is CacheOutcome.DISK:
         estimate = _nearest({key: was.disk_s for key, was in past.items()}, needed)
     elif row is not None and choice.key in past and past[choice.key].rows:
@@ -168,10 +169,7 @@ def _of_row(row: RowWork, past: Sequence[RowRun]) -> Estimate:
     if not token_s and row.max_new_tokens > 1:
         return None
     token_s = token_s or [0.0]
-    further = [
-        (row.max_new_tokens if each.is_cut else min(each.new_tokens, row.max_new_tokens)) - 1
-        for each in past
-    ]
+    further = [each - 1 for each in _lengths(past, row.max_new_tokens)]
     shortest = 0 if all(each.is_cut for each in past) else min(further)
     least, most = (positions(row.prompt_tokens - cached) for cached in reversed(row.cached_tokens))
     expected_s = most * statistics.median(position_s)
@@ -183,21 +181,35 @@ def _of_row(row: RowWork, past: Sequence[RowRun]) -> Estimate:
     return expected_s, low_s / margin, high_s * margin * MARGIN**beyond
 
 
+def _lengths(texts: Iterable[RowRun], limit: int) -> list[int]:
+    """The tokens of earlier texts under another limit; those that were cut may reach it."""
+    return [limit if each.is_cut else min(each.new_tokens, limit) for each in texts]
+
+
 def _of_making(
-    needed: CacheKey, missing: Collection[Part], past: Mapping[CacheKey, KeyHistory]
+    needed: CacheKey,
+    missing: Collection[Part],
+    past: Mapping[CacheKey, KeyHistory],
+    texts: Collection[RowRun],
 ) -> Estimate:
     """For a function that must be compiled: from its missing parts.
 
     Graphs are traced once for all lengths, so whether one exists matters more than sizes; and sizes
-    change compile time less than the machine's load, which the latest calls show.
+    change compile time less than the machine's load, which the latest calls show. The run is as
+    long as the model's earlier texts usually are.
     """
     compiled = {key: was.compiled for key, was in past.items() if was.compiled}
     if not compiled:
         return _nearest({key: was.miss_s for key, was in past.items()}, needed)
     latest = sorted(compiled, key=lambda key: (-(compiled[key].made_at or 0.0), key))
     alike = [key for key in latest if distance(key, needed) <= ALIKE] or latest
+
+    def usual(limit: int) -> float:
+        return statistics.median(_lengths(texts, limit) or [limit])
+
     made = [
-        compiled[key].compile_s + compiled[key].run_s * needed.max_new_tokens / key.max_new_tokens
+        compiled[key].compile_s
+        + compiled[key].run_s * usual(needed.max_new_tokens) / usual(key.max_new_tokens)
         for key in alike[:LATEST]
     ]
     traced = [compiled[key].trace_s for key in latest if compiled[key].trace_s > MIN_TRACE_S]

@@ -180,9 +180,6 @@ class BackendProcess(SharedBackend):
     def compare(self, request: FunctionRequest) -> FunctionComparison:
         return self._supervisor.submit(EngineRequest(0, "compare_function", request)).wait()
 
-    def clear_functions(self) -> None:
-        self._supervisor.submit(EngineRequest(0, "clear_functions", None)).wait()
-
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         return self._supervisor.current().wait_ready(timeout_s)
 

@@ -262,9 +262,7 @@ class EngineProcess:
             administers = partial(self._administer, backend, active, payload)
             threading.Thread(target=administers, daemon=True, name=request.kind).start()
 
-    def _administer(
-        self, backend: Backend, active: Active, payload: FunctionRequest | str | None
-    ) -> None:
+    def _administer(self, backend: Backend, active: Active, payload: FunctionRequest | str) -> None:
         """Handles a request that generates nothing."""
         if not active.may_start():
             active.finish(None)
@@ -273,11 +271,8 @@ class EngineProcess:
         try:
             if isinstance(payload, str):
                 value: Any = backend.load(payload)
-            elif isinstance(payload, FunctionRequest):
-                value = backend.compare(payload, active.arrived)
             else:
-                value = None
-                backend.clear_functions()
+                value = backend.compare(payload, active.arrived)
         except Exception as error:
             active.fail(error)
         else:

@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     from xla_backend.checkpoints.models import Registry
 
 
-RequestKind = Literal[
-    "load", "generate", "transcribe", "compare_function", "clear_functions", "reserve"
-]
+RequestKind = Literal["load", "generate", "transcribe", "compare_function", "reserve"]
 """The methods of `Backend` that need the engine."""
 
 
@@ -113,7 +111,7 @@ class EngineRequest:
 
     number: int
     kind: RequestKind
-    payload: Prepared | TextRequest | SpeechRequest | FunctionRequest | str | None
+    payload: Prepared | TextRequest | SpeechRequest | FunctionRequest | str
     arrival_time: float = 0.0
     request_id: str = ""
 

@@ -1,9 +1,7 @@
-"""The API mode: `/v1` with snippets that run as they stand, and Gradio's endpoints.
+"""The API mode: `/v1` with snippets that run as they stand.
 
 Knows the components and which addresses there are. Must not know how a snippet is written.
 """
-
-import inspect
 
 import gradio as gr
 import htpy as h
@@ -41,22 +39,7 @@ class ApiTab:
             )
             self.snippets = ui.html("", "api_snippets")
             ui.html(_addresses())
-        with gr.Column(elem_classes="card"):
-            with gr.Row(elem_classes="card-head"):
-                ui.heading(
-                    "Gradio’s endpoints",
-                    "For gradio_client and curl; “All parameters” shows code for each.",
-                )
-                panel = ui.small_button("All parameters", "api_panel", min_width=130)
-            self.endpoints = ui.html("", "api_endpoints")
-        panel.click(
-            None, None, None, js="() => document.querySelector('.show-api').click()", **ui.QUIET
-        )
         page.in_sight["api"].click(self._write, page.settings.model, self.snippets, **ui.LATEST)
-
-    def list_endpoints(self, page: gr.Blocks) -> None:
-        """Lists the endpoints that were added to the page."""
-        self.endpoints.value = _endpoints(page)
 
     def _write(self, model: str, request: gr.Request) -> str:
         info = self._page.info(model)
@@ -87,18 +70,6 @@ def _addresses() -> h.Node:
         h.a(href="v1/openapi.json", target="_blank")["/v1/openapi.json"],
         ". The engine’s state: ",
         h.a(href="health", target="_blank")["/health"],
-        ".",
+        ". Gradio’s endpoints: “Use via API” at the foot of this page.",
     ]
     return sheet(("Address", "For"), rows), more
-
-
-@rendered
-def _endpoints(page: gr.Blocks) -> h.Node:
-    public = [fn for fn in page.fns.values() if fn.api_visibility == "public"]
-    return sheet(
-        ("Endpoint", "Does"),
-        [
-            (h.code[f"/{fn.api_name}"], str(inspect.getdoc(fn.fn)).partition("\n\n")[0])
-            for fn in public
-        ],
-    )

@@ -5,22 +5,23 @@ Knows how results read side by side. Must not know components, events or the eng
 
 import htpy as h
 
-from playground.tabs.batch import arrivals_report
 from playground.tabs.batch.runs import Batch, BatchMember
 from playground.ui import quantities
-from playground.ui.markup import nothing, rendered
+from playground.ui.markup import nothing, remarks, rendered
 from playground.ui.outcomes import badge, no_badge
-from playground.ui.report_parts import file_link, progress_bar, trace_link
+from playground.ui.report_parts import figures, file_link, progress_bar, trace_link
 from playground.ui.tables import sheet, sizes
 from xla_backend import CacheOutcome
 
 EMPTY = nothing(
     "A row for each prompt appears here as it is done: whether its function was there or had to be "
-    "compiled, and how long it took; of visitors at once also a bar over time."
+    "compiled, and how long it took."
 )
 _HEADINGS = ("Line", "Outcome", "Prompt and text", "Shape", "End to end", "Tokens/s")
 _MAX_SKIPPED = 3
 """Skipped lines that are named one by one."""
+_MIN_ONCE_S = 0.05
+"""Of loading and compiling: what is worth telling."""
 _COUNTED = {
     CacheOutcome.MISS: "compiled",
     CacheOutcome.DISK: "from disk",
@@ -58,9 +59,41 @@ def report(batch: Batch) -> h.Node:
             h.p(".batch-counts")[[(each, " ") for each in counts]],
             [h.p(".caption")[sentence] for sentence in skipped],
         ],
-        arrivals_report.report(batch.compared) if batch.arrivals else None,
+        _together(batch) if batch.visitors else None,
         sheet(_HEADINGS, rows, "sheet runs batch"),
     )
+
+
+def _together(batch: Batch) -> h.Node:
+    """The figures of many visitors, once all have their whole text."""
+    link = h.a(href="?tab=requests")["Requests"]
+    where = remarks([link, " shows what was read and decoded for whom at each moment."])
+    if (found := batch.summary()) is None:
+        return where
+    ttft, tpot = (
+        " / ".join(map(reads, pair)) if pair else "–"
+        for reads, pair in (
+            (quantities.seconds, found.ttft_s),
+            (quantities.fine_seconds, found.tpot_s),
+        )
+    )
+    shown = figures(
+        [
+            ("Rows at once", str(found.rows)),
+            ("TTFT median / largest", ttft),
+            ("TPOT median / largest", tpot),
+            ("All done after", quantities.seconds(found.elapsed_s)),
+            ("Tokens/s in all", quantities.rate(found.tokens_per_second)),
+        ]
+    )
+    if found.once_s <= _MIN_ONCE_S:
+        return shown, where
+    once = quantities.seconds(found.once_s)
+    sentence = (
+        f"Up to {once} of loading and compiling fell into a run and slowed it down; TTFT leaves "
+        "out loading. Run it again for figures without that."
+    )
+    return shown, remarks(sentence), where
 
 
 @rendered

@@ -9,7 +9,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
@@ -33,7 +32,8 @@ from xla_backend.interface.timing import PHASES
 from xla_backend.process.trace import TracedRequest
 from xla_backend.rows.scheduler import MAX_ROWS
 
-MAX_APART_MS = 1000
+APART_S = 0.15
+"""Seconds between two requests of many visitors."""
 _COLUMNS = (
     *("line", "prompt", "text", "cache", "batch_size"),
     *("padded_length", "num_beams", "max_new_tokens"),
@@ -41,15 +41,6 @@ _COLUMNS = (
     *(f"{phase}_s" for phase in PHASES),
     *("load_s", "total_s", "problem"),
 )
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """How the requests of a batch arrive as rows, each with a salt of its own, so that none finds
-    another's prefix."""
-
-    requests: int  # prompts are sent in turn until there are so many
-    apart_s: float | None  # seconds between two; None: each when the one before has ended
 
 
 class BatchMember(Member):
@@ -79,8 +70,8 @@ class Batch(RunsTogether):
     Attributes:
         members: one for each request.
         skipped: lines of the table that have no prompt.
-        arrivals: None where padded shapes serve the prompts, one after the other.
-        compared: this batch and, where there is one, that with the same requests of the other kind.
+        visitors: how many send the prompts in turn, as rows, each with a salt of its own, so that
+            none finds another's prefix; 0 where padded shapes serve them, one after the other.
     """
 
     members: Sequence[BatchMember]
@@ -91,35 +82,20 @@ class Batch(RunsTogether):
         model: str,
         prompts: Sequence[tuple[BatchPrompt, Prompt]],
         options: GenerationOptions,
-        arrivals: Arrivals | None = None,
+        visitors: int = 0,
     ) -> None:
         """Sends nothing yet; each prompt is given as it was written and as it is sent."""
         self.model, self.options = model, options
-        self.arrivals = arrivals
+        self.visitors = visitors
         self.skipped: list[int] = []
-        # Each run draws a seed.
-        self._request = model, tuple(sent for _, sent in prompts), options.replace(seed=0)
         members = [
             BatchMember(
                 prompt,
-                TextRun(model, sent, options, secrets.token_hex(16) if arrivals else ""),
+                TextRun(model, sent, options, secrets.token_hex(16) if visitors else ""),
             )
             for prompt, sent in prompts
         ]
-        super().__init__(members, arrivals.apart_s if arrivals else None)
-        self.compared: tuple[Batch, ...] = (self,)
-
-    def compare(self, earlier: Sequence["Batch"]) -> None:
-        """Finds the batch to compare with among earlier ones; one at a time is the last."""
-        alike = [
-            other
-            for other in earlier
-            if self.arrivals
-            and other.arrivals
-            and other._request == self._request
-            and (other.apart_s is None) != (self.apart_s is None)
-        ]
-        self.compared = tuple(sorted([self, *alike], key=lambda each: each.apart_s is None))
+        super().__init__(members, APART_S if visitors else None)
 
     def summary(self) -> Summary | None:
         """The figures; None unless every request has its whole text, with spans."""
@@ -158,7 +134,7 @@ class Batch(RunsTogether):
         return csv_table(_COLUMNS, [[row.get(name) for name in _COLUMNS] for row in rows])
 
 
-def most_arrivals(page: PageContext) -> int:
+def most_visitors(page: PageContext) -> int:
     """How many requests may arrive together here."""
     return min(MAX_ROWS, page.limits.waiting_each)
 
@@ -169,7 +145,7 @@ def checked(
     text: str,
     options: GenerationOptions,
     system: str = "",
-    arrivals: Arrivals | None = None,
+    visitors: int = 0,
 ) -> Batch:
     """A batch of the prompts in a text, all of which were checked.
 
@@ -179,32 +155,30 @@ def checked(
     """
     found, skipped = prompts_in(text)
     page.check_request(model, options=options)
-    if arrivals:
-        _check_arrivals(page, model, arrivals)
+    if visitors:
+        _check_visitors(page, model, visitors)
         options = options.of_row()
-        found = [*islice(cycle(found), arrivals.requests)]
+        found = [*islice(cycle(found), visitors)]
     prompts = [(prompt, page.prompt(model, prompt.prompt, system)) for prompt in found]
     for prompt, sent in prompts:
         try:
             page.check_request(model, sent)
-            mode = None if arrivals else page_mode(options)
+            mode = None if visitors else page_mode(options)
             page.backend.predict(model, sent, options, mode=mode)
         except InvalidRequest as error:
             raise InvalidRequest(f"Line {prompt.line}: {error}") from error
         except ModelUnavailable:
             # The tokenizer is not downloaded yet: the first run will fetch it, or say why not.
             break
-    batch = Batch(model, prompts, options, arrivals)
+    batch = Batch(model, prompts, options, visitors)
     batch.skipped = skipped
     return batch
 
 
-def _check_arrivals(page: PageContext, model: str, arrivals: Arrivals) -> None:
-    most = most_arrivals(page)
-    if not 1 <= arrivals.requests <= most:
-        raise InvalidRequest(f"Requests must be a number from 1 to {most}.")
-    if not 0 <= 1000 * (arrivals.apart_s or 0) <= MAX_APART_MS:
-        raise InvalidRequest(f"Apart (ms) must be a number from 0 to {MAX_APART_MS}.")
+def _check_visitors(page: PageContext, model: str, visitors: int) -> None:
+    most = most_visitors(page)
+    if not 1 <= visitors <= most:
+        raise InvalidRequest(f"Visitors must be a number from 1 to {most}.")
     info = page.info(model)
     if info is not None and info.family != "decoder-only":
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""The figures of requests that arrived together or one at a time, from the engine's own spans.
+"""The figures of requests that arrived together, from the engine's own spans.
 
 Must not know components, HTML or how requests were sent.
 """
@@ -18,7 +18,6 @@ class Summary:
     Attributes:
         rows: the most requests that ran together.
         ttft_s, tpot_s: median and largest; None where no text was long enough.
-        arriving_s: from the first arrival to the last one.
         elapsed_s: from the first arrival to the last end.
         once_s: of it, loading the model and making functions.
     """
@@ -28,7 +27,6 @@ class Summary:
     rows: int
     ttft_s: tuple[float, float] | None
     tpot_s: tuple[float, float] | None
-    arriving_s: float
     elapsed_s: float
     once_s: float
 
@@ -48,7 +46,6 @@ def summary(results: Sequence[GenerationResult]) -> Summary:
         rows=max(result.batch_size for result in results),
         ttft_s=_median_and_largest([result.ttft_s for result in results]),
         tpot_s=_median_and_largest([result.tpot_s for result in results]),
-        arriving_s=max(arrivals) - min(arrivals),
         elapsed_s=max(ends) - min(arrivals),
         once_s=max(
             result.load_s

@@ -14,22 +14,14 @@ from playground.context.run_events import RunEvents
 from playground.context.runs import Ending
 from playground.tabs.batch import report
 from playground.tabs.batch.prompts import text_of_file
-from playground.tabs.batch.runs import MAX_APART_MS, Arrivals, Batch, checked, most_arrivals
+from playground.tabs.batch.runs import APART_S, Batch, checked, most_visitors
 from playground.ui import components as ui
 from playground.ui.option_controls import slider_end, with_seed
 from xla_backend import InvalidRequest
 
-IN_TURN, TOGETHER, ALONE = "turn", "together", "alone"
-_WAYS = [
-    ("One after the other", IN_TURN),
-    ("Many visitors at once", TOGETHER),
-    ("The same visitors, one at a time", ALONE),
-]
-_APART_MS = 150
-# The numbers of visitors, where there are any.
-_SHOW = """(way) => ["together", "alone"].includes(way)
-  ? [{__type__: "update", visible: true}, {__type__: "update", visible: way === "together"}]
-  : Array(2).fill({__type__: "update", visible: false})"""
+IN_TURN, TOGETHER = "turn", "together"
+_WAYS = [("One after the other", IN_TURN), ("Many visitors at once", TOGETHER)]
+_SHOW = """(way) => ({__type__: "update", visible: way === "together"})"""
 _QUESTIONS = """What is the capital of France?
 Give me three tips for a good night's sleep.
 Name five animals that live in the sea.
@@ -55,7 +47,6 @@ class BatchTab:
                 ui.heading("Results", "Shape is prompt or input slots · beams · new slots.")
                 self.report = ui.html(report.EMPTY, "batch_report")
                 self.files = ui.html("", "batch_files")
-        self.batches = gr.State(())
         self._connect()
 
     def _build_request(self) -> None:
@@ -80,14 +71,13 @@ class BatchTab:
             _WAYS,
             value=IN_TURN,
             label="Sent",
-            info="Visitors send the prompts in turn, as rows of one batch that join and leave at "
-            "any time, without reusing each other’s prefixes.",
+            info=f"Visitors come {APART_S * 1000:.0f} ms apart and send the prompts in turn, as "
+            "rows that join and leave at any time, without reusing each other’s prefixes.",
             elem_id="batch_way",
         )
-        most = most_arrivals(self._page)
+        most = most_visitors(self._page)
         self.visitors = ui.slider(1, slider_end(most), most, "Visitors", "batch_visitors")
-        self.apart = ui.slider(0, MAX_APART_MS, _APART_MS, "Apart (ms)", "batch_apart")
-        self.visitors.visible = self.apart.visible = False
+        self.visitors.visible = False
         with gr.Row(elem_classes="actions"):
             self.run = gr.Button("Run all", variant="primary", elem_id="batch_run")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_batch")
@@ -95,10 +85,10 @@ class BatchTab:
 
     def _connect(self) -> None:
         settings = self._page.settings
-        own: list[ui.Field] = [self.prompts, self.way, self.visitors, self.apart]
+        own: list[ui.Field] = [self.prompts, self.way, self.visitors]
         request = [*own, *settings.inputs]
         ui.empty_on_change(self.notice, [component.change for component in request])
-        self.way.change(None, self.way, [self.visitors, self.apart], js=_SHOW, **ui.QUIET)
+        self.way.change(None, self.way, self.visitors, js=_SHOW, **ui.QUIET)
         self.upload.upload(self._read, self.upload, [self.prompts, self.notice], **ui.QUIET)
         events = RunEvents[Batch](
             self._page,
@@ -113,8 +103,8 @@ class BatchTab:
         events.connect(
             self.run.click,
             self._run_of,
-            {self.batches, *request},
-            [self.batches, self.files, settings.controls.seed],
+            {*request},
+            [self.files, settings.controls.seed],
         )
         events.connect_stop()
 
@@ -130,26 +120,21 @@ class BatchTab:
 
     def _run_of(self, values: dict[Any, Any]) -> tuple[Batch, ui.Updates]:
         """All prompts, checked first, so that no mistake is found halfway."""
-        settings, way = self._page.settings, values[self.way]
-        visitors, apart_ms = values[self.visitors], values[self.apart]
+        settings, is_together = self._page.settings, values[self.way] == TOGETHER
+        visitors = values[self.visitors] if is_together else 0
+        if is_together and not (isinstance(visitors, int) and visitors > 0):
+            raise InvalidRequest("Visitors must be a whole number above 0.")
         options = settings.options_of_text(values, "A batch")
         options = with_seed(options, values[settings.controls.hold])
-        arrivals = None
-        if way != IN_TURN:
-            if not all(isinstance(each, int | float) for each in (visitors, apart_ms)):
-                raise InvalidRequest("Visitors and Apart (ms) must be numbers.")
-            arrivals = Arrivals(round(visitors), apart_ms / 1000 if way == TOGETHER else None)
         batch = checked(
             self._page,
             values[settings.model],
             values[self.prompts],
             options,
             values[settings.system] or "",
-            arrivals,
+            visitors,
         )
-        batch.compare(values[self.batches])
-        updates: ui.Updates = {self.batches: batch.compared, self.files: ""}
-        return batch, {**updates, settings.controls.seed: options.seed}
+        return batch, {self.files: "", settings.controls.seed: options.seed}
 
     def _run_ended(self, batch: Batch, ending: Ending) -> ui.Updates:
         del ending

@@ -237,12 +237,7 @@ def _answer(turn: Turn) -> h.Node:
         _text(turn.answer),
         h.p(".chat-line")[line(figures), edited, buttons],
         figures.read_again and h.p(".chat-line.read-again")[figures.read_again],
-        figures.latency
-        and h.details(".chat-quote")[
-            h.summary["Quote its latency"],
-            h.p[figures.latency],
-            quote(figures.latency, figures.about, figures.cache),
-        ],
+        quote(figures.latency, figures.about),
     )
 
 

@@ -74,20 +74,12 @@ class StoredConversations:
         """
         self._show, self._settings = show, settings
         changed = [*outputs, self.notice, self._removed, self._undo]
-        started = self._new.click(self._start, self.opened, changed, **ui.QUIET)
-        opened = self._list.select(
-            self._open, self._index, changed, js="() => [chosenChat()]", **ui.QUIET
-        )
-        deleted = self._delete.click(self._drop, self.opened, changed, **ui.QUIET)
-        undone = self._undo.click(self._undo_drop, self._removed, changed, **ui.QUIET)
-        brought = ui.import_file(
-            self._import_button,
-            self._made,
-            self._import,
-            [],
-            changed,
-        )
-        renamed = gr.on(
+        self._new.click(self._start, self.opened, changed, **ui.QUIET)
+        self._list.select(self._open, self._index, changed, js="() => [chosenChat()]", **ui.QUIET)
+        self._delete.click(self._drop, self.opened, changed, **ui.QUIET)
+        self._undo.click(self._undo_drop, self._removed, changed, **ui.QUIET)
+        ui.import_file(self._import_button, self._made, self._import, [], changed)
+        gr.on(
             [self.name.submit, self.name.blur],
             self._rename,
             [self.opened, self.name],
@@ -102,17 +94,17 @@ class StoredConversations:
             queue=False,
             **ui.FOLLOWING,
         )
-        for event in (started, opened, deleted, undone, brought, renamed, followed):
-            self.store_after(event)
+        self._store(self.opened.change)
+        self._store(followed.then)  # what another window changed is in the list, opened or not
         for button, export, name, kind in (
             (self._markdown, _markdown, "chat.md", "text/markdown;charset=utf-8"),
             (self._json, _json, "chat.json", "application/json"),
         ):
-            ui.save_file(button, self._made, self.opened, self.notice, export, name, kind)
+            ui.save_file(button, self._page.file, self.opened, self.notice, export, name, kind)
 
-    def store_after(self, event: gr.events.Dependency) -> None:
-        """Saves the open conversation in the browser, and updates the list."""
-        event.then(
+    def _store(self, event: Any) -> None:
+        """At this event, saves the open conversation in the browser, and updates the list."""
+        event(
             self._stored,
             [self._index, self.opened, self._removed],
             [self._list, self.notice],

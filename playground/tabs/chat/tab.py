@@ -150,14 +150,13 @@ class ChatTab:
         own_settings = [settings.model, settings.system, *settings.controls.inputs]
         conversations.connect(self._show, self._set, [*shown, *own_settings])
         stored, draft, *cut = (gr.Textbox(visible=False) for _ in range(4))
-        restored = self._page.load(
+        self._page.load(
             self._restore,
             [stored, draft, gr.Checkbox(visible=False), self._salt, *cut],
             [*shown, self.text, self._salt],
             js="chatBefore",
             **ui.QUIET,
         )
-        conversations.store_after(restored)
 
     @property
     def _make(self) -> list[Any]:
@@ -196,9 +195,9 @@ class ChatTab:
             self.chatbot.retry(self._retry, {*request}, entering, **ui.QUIET),
             self.chatbot.edit(self._edit, {*request}, entering, **ui.QUIET),
         ):
-            self.conversations.store_after(self._runs.follow(event))
+            self._runs.follow(event)
         self._runs.connect_stop()
-        undone = self.chatbot.undo(
+        self.chatbot.undo(
             self._undo,
             [self.conversations.opened, self.text],
             [
@@ -207,7 +206,7 @@ class ChatTab:
             ],
             **ui.QUIET,
         )
-        answered = self._is_edited.click(
+        self._is_edited.click(
             self._edit_answer,
             [self._edited, self.conversations.opened],
             [
@@ -217,8 +216,6 @@ class ChatTab:
             js="(_, opened) => [editedAnswer(), opened]",
             **ui.QUIET,
         )
-        for event in (undone, answered):
-            self.conversations.store_after(event)
 
     def _show(self, conversation: Conversation) -> ui.Updates:
         model = self._page.info(conversation.model)

@@ -1,1 +1,1 @@
-"""This request as code: Transformers, this library, OpenAI's client, gradio_client and curl."""
+"""This request as code: Transformers, this library, OpenAI's client and curl."""

@@ -1,4 +1,4 @@
-"""A request as code to run elsewhere: Python with four libraries, or curl.
+"""A request as code to run elsewhere: Python with three libraries, or curl.
 
 Knows how each is called and how to quote any text in it. Must not know components.
 """
@@ -37,6 +37,7 @@ class CodeRequest:
     options: GenerationOptions
     padded_length: int  # slots of the prompt, with which Transformers pads it as this engine does
     address: str  # where the page is
+    tools: tuple[dict[str, Any], ...] = ()  # that the model may call
 
 
 def transformers_code(request: CodeRequest) -> str:
@@ -133,22 +134,6 @@ print(result.cache.value, result.timing.total_s, "seconds")
 backend.close()"""
 
 
-def client_code(request: CodeRequest) -> str:
-    """This page as a service, from Python."""
-    if isinstance(request.prompt, tuple) and not _is_question(request.prompt):
-        return "# This endpoint takes one question. See the code for openai, which takes messages."
-    return f"""\
-# pip install gradio_client
-from gradio_client import Client
-
-client = Client({_quoted(request.address)}, verbose=False)
-result = client.predict(
-{_lines(_parameters(request))}    api_name="/generate",
-)
-print(result["text"])
-print(result["cache"], result["timing"]["total_s"], "seconds")"""
-
-
 def openai_code(request: CodeRequest) -> str:
     """This page as a service, from Python with OpenAI's client."""
     path, values, extra = _openai_request(request)
@@ -179,10 +164,10 @@ FORMS: dict[str, Callable[[CodeRequest], str]] = {
     "Transformers": transformers_code,
     "This library": library_code,
     "openai": openai_code,
-    "gradio_client": client_code,
     "curl": curl_code,
 }
 """The writer of each form by its name."""
+TAKES_TOOLS = ("openai", "curl")
 
 
 def _loading(model: ModelInfo, reads_apart: bool) -> tuple[str, str]:
@@ -234,14 +219,6 @@ def _is_question(prompt: Prompt) -> bool:
     return roles in (["user"], ["system", "user"])
 
 
-def _parameters(request: CodeRequest) -> dict[str, Any]:
-    """The JSON body for the endpoint."""
-    values: dict[str, Any] = {"prompt": last_text(request.prompt), "model": request.model.name}
-    if (system := system_text(request.prompt)) is not None:
-        values |= {"chat": True} | ({"system": system} if system else {})
-    return values | _changed(request.options)
-
-
 def _v1(request: CodeRequest) -> str:
     return f"{request.address.rstrip('/')}/v1"
 
@@ -256,6 +233,8 @@ def _openai_request(request: CodeRequest) -> tuple[str, dict[str, Any], dict[str
         values["messages"] = [message.to_dict() for message in request.prompt]
     else:
         values["prompt"] = last_text(request.prompt)
+    if request.tools:
+        values["tools"] = list(request.tools)
     values |= {"max_tokens": options.max_new_tokens, "temperature": options.temperature}
     # Where they are left out, the protocol samples from all tokens, with another seed each time.
     seed = {"seed": options.seed} if options.do_sample else {}

@@ -3,6 +3,7 @@
 Knows the components and when they change. Must not know how code is written or links are made.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gradio as gr
@@ -10,10 +11,11 @@ import gradio as gr
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.context.runs import page_mode
-from playground.tabs.code.request_code import FORMS, SHORTEST, CodeRequest
+from playground.tabs.code.request_code import FORMS, SHORTEST, TAKES_TOOLS, CodeRequest
 from playground.ui.components import QUIET, heading, html, link_controls
 from playground.ui.markup import copied_code
 from xla_backend import BackendError
+from xla_backend.interface.tools import Tools
 
 
 class ViewCode:
@@ -43,9 +45,14 @@ class ViewCode:
             )
             self.code = html("", "request_code")
 
-    def connect(self, request: RequestFields, columns: gr.Textbox) -> None:
-        """Connects the card to the fields of the request and its columns."""
-        self._request = request
+    def connect(
+        self,
+        request: RequestFields,
+        columns: gr.Textbox,
+        tools_of: Callable[[Mapping[Any, Any]], Tools | None],
+    ) -> None:
+        """Connects the card to the fields of the request, its columns and its tools."""
+        self._request, self._tools_of = request, tools_of
         self.copy_link.click(
             None,
             [*request.settings.values(), self.link_runs, columns],
@@ -75,8 +82,22 @@ class ViewCode:
             padded_length = key.padded_length
         except BackendError:  # Too long, empty, or the tokenizer is not downloaded yet.
             padded_length = SHORTEST
-        code = CodeRequest(info, filled.prompt, filled.options, padded_length, address(request))
-        return str(copied_code(write(code)))
+        try:
+            tools = self._tools_of(values)
+        except BackendError:
+            return gr.skip()
+        code = CodeRequest(
+            info,
+            filled.prompt,
+            filled.options,
+            padded_length,
+            address(request),
+            tools.listed if tools else (),
+        )
+        text = write(code)
+        if tools and values[self.form] not in TAKES_TOOLS:
+            text = f"# Without the tools, which the code for openai and curl has.\n{text}"
+        return str(copied_code(text))
 
 
 def address(request: gr.Request) -> str:

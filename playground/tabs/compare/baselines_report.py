@@ -26,8 +26,8 @@ from xla_backend.interface.timing import MIN_FOR_QUARTILES, Spread
 NAMES = {
     Baseline.EAGER: "Transformers, eager",
     Baseline.GUIDE: "Transformers, as in the guide",
-    Baseline.ENGINE: "This engine, compiled anew",
-    Baseline.ENGINE_FROM_DISK: "This engine, from disk",
+    Baseline.ENGINE: "This engine, empty store",
+    Baseline.ENGINE_FROM_DISK: "This engine, filled store",
 }
 WHAT: dict[Baseline, h.Node] = {
     Baseline.EAGER: (

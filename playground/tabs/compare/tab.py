@@ -31,16 +31,6 @@ from xla_backend.baselines.comparison import CACHED_CALLS, MAX_CACHED_CALLS, Bas
 # update; a hidden one is there from the start.
 _HIDDEN: Final = "hidden"
 _DOWNLOAD = f"{round(overlay.DOWNLOAD_BYTES / 1e6)} MB to download, about {overlay.ABOUT_S} s"
-# Headline and first way, once the comparison has begun: after a mistake the button stays in sight.
-_BRING_INTO_SIGHT = """async () => {
-  const begun = () => document.querySelector("#compare").disabled;
-  for (let i = 0; i < 40 && !begun(); i++) await new Promise((done) => setTimeout(done, 50));
-  const shown = document.querySelector("#ways");
-  const first = shown.querySelector(".baseline").getBoundingClientRect();
-  const header = document.querySelector("#top").getBoundingClientRect();
-  const isSeen = shown.getBoundingClientRect().top > header.bottom && first.bottom < innerHeight;
-  if (begun() && !isSeen) shown.scrollIntoView();
-}"""
 _FIRST_WAYS = "Press Compare: Transformers and this engine, measured live on this machine."
 
 
@@ -117,13 +107,12 @@ class CompareTab:
             self.cancel,
             shows=[self.ways, self.notice],
             shown=self._run_shown,
-            ends=[self.values],
+            ends=[self.values, *shown],
             ended=self._run_ended,
+            state=estimated,
             stopping="Cancelling",
         )
-        events.connect(self.compare.click, self._run_of, choice, meanwhile=_BRING_INTO_SIGHT).then(
-            self._estimate, estimated, shown, **ui.LATEST
-        )
+        events.connect(self.compare.click, self._run_of, choice)
         events.connect_stop()
 
     def _estimate(
@@ -194,7 +183,7 @@ class CompareTab:
                 remark += f" About {about(run.left_s)} left."
         return {self.notice: "", self.ways: baselines_report(run.comparison, run.progress, remark)}
 
-    def _run_ended(self, run: BaselinesRun, ending: Ending) -> ui.Updates:
+    def _run_ended(self, run: BaselinesRun, ending: Ending, *estimated: Any) -> ui.Updates:
         """The results. After an error the last ones stay."""
         comparison = run.comparison
         if run.took_s is not None:
@@ -208,7 +197,10 @@ class CompareTab:
         remark = "Measured just now on this machine."
         if ending.stopped:
             remark = "Cancelled. What was measured stays."
+        estimate, install = self._estimate(*estimated)
         return {
+            self.estimate: estimate,
+            self.install: install,
             self.ways: baselines_report(comparison, None, remark),
             self.values: all_values(comparison.results),
             self.notice: ui.notice(ending.problem or run.problem),

@@ -110,6 +110,7 @@ class RetraceDoctor:
         self.notice = ui.html("", "doctor_notice")
         self.report = ui.html(doctor_report.empty(), "doctor_report")
         self.sent = gr.State(None)
+        self.sent_function = gr.State(WEIGHTED)
         self._connect()
 
     def _connect(self) -> None:
@@ -120,15 +121,9 @@ class RetraceDoctor:
         ui.empty_on_change(self.notice, changes)
         gr.on(
             [self._page.in_sight["functions"].click, *changes],
-            self._show_code,
-            question,
-            self.code,
-            **ui.QUIET,
-        )
-        self.function.change(
-            self._turn,
-            self.function,
-            [self.changes, self.file, self.any_rows],
+            self._follow,
+            {self.sent_function, *question},
+            [self.sent_function, self.code, self.changes, self.file, self.any_rows],
             **ui.QUIET,
         )
         self.run.click(
@@ -144,8 +139,15 @@ class RetraceDoctor:
             **ui.SEPARATE_PROCESS,
         )
 
-    def _turn(self, function: str) -> dict[Any, Any]:
+    def _follow(self, values: dict[Any, Any]) -> dict[Any, Any]:
+        """The two calls as code, and the fields of another function."""
+        function = values[self.function]
+        updates: dict[Any, Any] = {self.code: self._code(values)}
+        if function == values[self.sent_function]:
+            return updates
         return {
+            **updates,
+            self.sent_function: function,
             self.changes: gr.update(
                 choices=[*_CALLS[function][1]] if function in _CALLS else [],
                 value=[],
@@ -180,7 +182,7 @@ class RetraceDoctor:
         second = _second(first, differs)
         return Trial(function, tuple(first), second, jit_compile, any_rows)
 
-    def _show_code(self, values: dict[Any, Any]) -> str:
+    def _code(self, values: dict[Any, Any]) -> str:
         """The two calls as code; nothing where they cannot be made, which pressing says."""
         try:
             question = self._question(values)

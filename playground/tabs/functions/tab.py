@@ -108,15 +108,8 @@ class FunctionsTab:
         self.code = ui.html(copied_code(code(_FIRST)), "functions_code")
 
     def _build_shapes(self) -> None:
-        with gr.Row(elem_classes="card-head"):
-            ui.heading(
-                "Shapes compiled so far", "What each first call cost. All visitors share them."
-            )
-            if self._page.admin:
-                # XLA frees no memory, so strangers could fill it by pressing this.
-                self.clear = ui.small_button("Start afresh", "functions_afresh", min_width=130)
-        self.shapes = ui.html("", "functions_kept")  # filled in sight
-        self.clear_notice = ui.html("", "functions_afresh_notice")
+        ui.heading("Shapes compiled so far", "What each first call cost. All visitors share them.")
+        self.shapes = ui.html("", "functions_shapes")  # filled in sight
         self.sent = gr.State(None)
 
     def _connect(self) -> None:
@@ -142,8 +135,6 @@ class FunctionsTab:
             state=[self.shown],
         )
         events.connect(self.run.click, self._run_of, request)
-        if self._page.admin:
-            self.clear.click(self._clear, None, self.clear_notice, **ui.PAGE_EVENT)
 
     def _refresh(self, function: str, batch_size: int, pad: bool, sent: int | None) -> ui.Updates:
         """Everything that depends on the choice and the engine; sent only if it changed."""
@@ -176,10 +167,3 @@ class FunctionsTab:
             self.report: report.report(shown) if shown else report.empty_report(),
             self.shown: shown,
         }
-
-    def _clear(self) -> str:
-        try:
-            self._backend.clear_functions()
-        except BackendError as error:
-            return ui.notice(str(error))
-        return ui.notice("Cleared. The next call of each shape is a first call again.", "calm")

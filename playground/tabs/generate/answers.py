@@ -13,8 +13,10 @@ from playground.tabs.generate.token_view import percent
 from playground.ui import quantities
 from playground.ui.charts import part
 from playground.ui.markup import rendered
-from xla_backend.answers.reader import split_thoughts
+from xla_backend.answers.reader import AnswerReader, split_thoughts
+from xla_backend.answers.tool_format import ToolFormat
 from xla_backend.interface.decisions import Decision, Decisions
+from xla_backend.interface.prompt import ToolCall
 
 
 @rendered
@@ -54,7 +56,11 @@ def _decision(decision: Decision) -> h.Node:
 
 @rendered
 def form_view(shown: Shown) -> h.Node:
-    """The fields of a JSON answer; nothing where it is none, or was cut."""
+    """The fields of a JSON answer or a call; nothing where it is none, or was cut."""
+    if call := call_in(shown):
+        return h.section(".json-form", aria_label="Call of a tool")[
+            h.h3["Calls ", h.bdi(translate="no")[call.name]], _value(json.loads(call.arguments))
+        ]
     grammar = shown.result.options.grammar
     if grammar is None or not grammar.kind.startswith("json"):
         return None
@@ -63,6 +69,16 @@ def form_view(shown: Shown) -> h.Node:
     except ValueError:
         return None
     return h.section(".json-form", aria_label="Fields of the answer")[_value(value)]
+
+
+def call_in(shown: Shown) -> ToolCall | None:
+    """The call that an answer is; None where it is none, or was cut."""
+    grammar = shown.result.options.grammar
+    if grammar is None or grammar.kind != "tool_calls":
+        return None
+    reader = AnswerReader(ToolFormat(*json.loads(grammar.text)["format"]))
+    reader.read_whole(shown.result.text)
+    return reader.calls[0] if reader.has_called else None
 
 
 def _value(value: Any) -> h.Node:

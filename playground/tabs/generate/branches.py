@@ -155,9 +155,9 @@ class Branches:
             ends=[self.tokens, self._tree],
             ended=self._ended,
         )
-        for view, is_first in ((tokens, True), (self.tokens, False)):
-            requested = view.select(_requested_for(is_first), None, self._requested, **ui.QUIET)
-            events.connect(requested.then, self._make, [self._requested, self._tree, shown])
+        chosen = [tokens.select, self.tokens.select]
+        requested = gr.on(chosen, _requested_in(tokens), None, self._requested, **ui.QUIET)
+        events.connect(requested.then, self._make, [self._requested, self._tree, shown])
         self.list.select(
             self._choose, self._tree, [self._tree, self.list, self.pair, self.tokens], **ui.QUIET
         )
@@ -251,7 +251,7 @@ class Branches:
         return start_of_answer(first.prompt) + branch.opened, gr.skip()
 
 
-def _requested_for(is_first: bool) -> Any:
+def _requested_in(first: gr.HTML) -> Any:
     """The event of a click: whether it is in the first text, the token's place, and the rank of the
     alternative; None for what no script of this page sends."""
 
@@ -260,7 +260,7 @@ def _requested_for(is_first: bool) -> Any:
         place, rank = data.get("place"), data.get("rank")
         if type(place) is not int or type(rank) is not int or min(place, rank) < 0:
             return None
-        return is_first, place, rank
+        return event.target is first, place, rank
 
     return requested
 

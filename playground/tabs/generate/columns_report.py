@@ -207,6 +207,6 @@ def _differences(runs: ColumnRuns, records: Sequence[Record]) -> h.Node:
     faster = verdict(records, names) if len(records) == 2 else None
     if any(run["finish"] == "stopped" for run in records):
         faster = h.p(".faster")["Stopped: the times are those until then."]
-    return h.section(".pinned-runs", aria_label="Differences")[
-        faster, remarks(sentence), comparison(h.thead[h.tr[h.td, heads]], records, {})
+    return h.section(".differences", aria_label="Differences")[
+        faster, remarks(sentence), comparison(h.thead[h.tr[h.td, heads]], records)
     ]

@@ -1,6 +1,6 @@
-"""What an answer's latency was, in sentences that a person can quote: copied, or as a picture.
+"""What an answer's latency was, in sentences that a person can quote.
 
-Knows how the figures read together. The page's script copies the sentence and draws the picture.
+Knows how the figures read together. The page's script copies the sentence.
 """
 
 from datetime import UTC, datetime
@@ -52,17 +52,10 @@ def about(result: GenerationResult, ended_s: float) -> str:
     return f"{model_name(result.model)} on {machine.summary()}, {at:%Y-%m-%d}"
 
 
-def quote(sentence: str, about: str, outcome: CacheOutcome) -> h.Node:
-    """Buttons that copy the sentence, copy it as Markdown, and save it as a picture."""
+def quote(sentence: str, about: str) -> h.Node:
+    """A button that copies the sentence with what was measured."""
     if not sentence:
         return None
-    return h.span(".quote", data_sentence=sentence, data_about=about, data_outcome=outcome.value)[
-        [
-            h.button(".file", data_quote=kind, type="button", title=hint)[label]
-            for kind, label, hint in (
-                ("text", "Copy in words", sentence),
-                ("markdown", "Copy as Markdown", "For a chat or an issue"),
-                ("picture", "Save as picture", "A PNG for a slide"),
-            )
-        ]
-    ]
+    return h.button(
+        ".file.quote", data_quote=f"{sentence}\n{about}", type="button", title=sentence
+    )["Copy in words"]

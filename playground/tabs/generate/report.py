@@ -127,7 +127,7 @@ def report(shown: Shown, wording: Wording = CONTINUING) -> h.Node:
         report_parts.phases(result, PHASE_NAMES, hints),
         h.p(".files")[
             trace_link([TracedRequest.of(result, shown.spans)]),
-            quote(latency(result), about(result, shown.ended_s), result.cache),
+            quote(latency(result), about(result, shown.ended_s)),
         ],
         _result_slots(result, wording),
         report_parts.waited(

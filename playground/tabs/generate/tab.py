@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from playground.context.draft import TEXT, YES_NO
+from playground.context.draft import TEXT, YES_NO, messages_text
 from playground.context.page_context import PageContext
 from playground.context.request_fields import RequestFields
 from playground.context.run_events import RunEvents
@@ -23,12 +23,13 @@ from playground.settings.examples import are_example_options, examples_for, is_e
 from playground.settings.panel import SettingsPanel
 from playground.tabs.code.view_code import ViewCode
 from playground.tabs.generate import report
-from playground.tabs.generate.answers import decisions_view, form_view
+from playground.tabs.generate.answers import call_in, decisions_view, form_view
 from playground.tabs.generate.branches import Branches, can_branch
 from playground.tabs.generate.columns_report import BAR_SCRIPT, answers, bar
 from playground.tabs.generate.prompt_fields import PromptFields
 from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.ui import components as ui
+from playground.ui.markup import clean
 from playground.ui.option_controls import NAMES, labelled, with_seed
 from playground.ui.prediction_line import (
     awaited_prediction_line,
@@ -39,7 +40,16 @@ from playground.ui.theme import ASSETS
 from playground.ui.wording import Wording, wording_of
 from playground.walkthrough.introduction import introduction, meanings
 from playground.walkthrough.panel import WalkthroughPanel
-from xla_backend import BackendError, GenerationOptions, ModelUnavailable, Prediction, Prompt
+from xla_backend import (
+    BackendError,
+    GenerationOptions,
+    InvalidRequest,
+    Message,
+    ModelUnavailable,
+    Prediction,
+    Prompt,
+)
+from xla_backend.grammar import grammars
 from xla_backend.interface.decisions import Decisions
 
 TOKENS = "Tokens"
@@ -88,6 +98,7 @@ class PlaygroundTab:
                 "raw": self.prompt.is_raw,
                 "variables": self.prompt.variables,
                 "questions": self.answer.questions,
+                "tools": self.answer.tools,
                 "answer_as": self.answer.kind,
                 "choices": self.answer.choices,
                 **dict(zip(NAMES, self.controls.inputs, strict=True)),
@@ -97,16 +108,20 @@ class PlaygroundTab:
         self.prompt.connect(settings.system)
         panel.presets.connect(self.fields)
         self.walkthrough.connect(
-            {*self.fields.inputs}, self.fields.request, self.stop, self.notice, self.generate
+            {*self.fields.inputs},
+            self.fields.request,
+            self.stop,
+            self.notice,
+            self.generate,
+            self.link.notice,
         )
         self.link.connect(
             self.fields,
-            self.generate,
             self._interrupted,
             [self.story, self.origin, self.retry, self.walkthrough.panel],
         )
         self._connect_request()
-        self.view_code.connect(self.fields, self.link.columns)
+        self.view_code.connect(self.fields, self.link.columns, self.answer.tools_of)
         self._connect_columns()
         self._connect_run()
 
@@ -148,6 +163,11 @@ class PlaygroundTab:
             self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
             self.retry = ui.small_button("Retry", "retry_text", visible=False)
             self.save_page = ui.small_button("Save runs as a page", "save_page", visible=False)
+        with gr.Row(visible=False, elem_classes="actions") as self.of_call:
+            self.tool_result = gr.Textbox(
+                label="What the tool returns", max_lines=4, elem_id="tool_result"
+            )
+            self.send_result = ui.small_button("Send", "tool_result_send")
         self.report = ui.html("", "report")
         self.shown = gr.State(None)
         self.session = gr.State(())
@@ -220,6 +240,7 @@ class PlaygroundTab:
             ends=[
                 *(self.tokens, self.origin, self.continue_text, self.copy_text, self.retry),
                 *(self.save_page, self.shown, self.session, self._page.runs_of_visitor),
+                *(self.of_call, self.tool_result),
                 self.walkthrough.panel,
                 *self.branches.parts,
             ],
@@ -234,10 +255,30 @@ class PlaygroundTab:
         events.connect_stop()
         self.view.change(self._tokens, [self.view, self.shown], self.tokens, **ui.QUIET)
         self.retry.click(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
+        gr.on(
+            [self.send_result.click, self.tool_result.submit],
+            self._send_result,
+            [self.shown, self.tool_result],
+            [self.prompt.messages, self.prompt.text],
+            **ui.QUIET,
+        ).then(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **ui.QUIET)
         self.continue_text.click(
             lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **ui.QUIET
         ).then(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
+
+    def _send_result(self, shown: Shown | None, result: str) -> tuple[Any, Any]:
+        """Puts the call and what the tool returned behind the messages; the model goes on."""
+        call = None if shown is None else call_in(shown)
+        if shown is None or call is None or not isinstance(shown.prompt, tuple):
+            return gr.skip(), gr.skip()
+        before = [each for each in shown.prompt if each.role != "system"]
+        messages = [
+            *before,
+            Message("assistant", "", (call,)),
+            Message("tool", clean(result), tool_call_id=call.id),
+        ]
+        return messages_text(messages), ""
 
     def _wording(self, name: str, prompt: Prompt = ()) -> Wording:
         return wording_of(self._page.info(name), is_raw=isinstance(prompt, str))
@@ -355,6 +396,13 @@ class PlaygroundTab:
             InvalidRequest: a field is empty or out of range.
         """
         filled, questions = self.fields.request(values), self.answer.questions_of(values)
+        if tools := self.answer.tools_of(values):
+            if isinstance(filled.prompt, str):
+                raise InvalidRequest("Tools need an instruct model, and no raw prompt.")
+            form = self._backend.tokenizer(filled.model).tool_format
+            options = filled.options.replace(grammar=grammars.of_tools(form, tools, None))
+            run = TextRun(filled.model, filled.prompt, options, tools=tools.listed)
+            return run, filled.holds_seed
         if not questions:
             return TextRun(filled.model, filled.prompt, filled.options), filled.holds_seed
         options = GenerationOptions(max_new_tokens=1, seed=filled.options.seed)
@@ -384,10 +432,8 @@ class PlaygroundTab:
 
     def save_session(self, export: Callable[[Sequence[Shown]], str]) -> None:
         """Has a button save the latest runs as the page that `export` makes of them."""
-        made, name = gr.Textbox(visible=False), "xla-playground-session.html"
-        ui.save_file(
-            self.save_page, made, self.session, self.notice, export, name, "text/html;charset=utf-8"
-        )
+        name, kind = "xla-playground-session.html", "text/html;charset=utf-8"
+        ui.save_file(self.save_page, self._page.file, self.session, self.notice, export, name, kind)
 
     def _run_ended(
         self,
@@ -453,6 +499,8 @@ class PlaygroundTab:
             self.continue_text: gr.update(visible=can_go_on),
             self.copy_text: gr.update(value="Copy text", visible=is_text),
             self.retry: gr.update(visible=False),
+            self.of_call: gr.update(visible=is_text and shown is not None and bool(call_in(shown))),
+            self.tool_result: "",
             self.save_page: gr.update(visible=is_text),
             **self.branches.emptied(),
         }

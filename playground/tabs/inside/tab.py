@@ -28,6 +28,10 @@ from xla_backend.inspection.inspector import Inspector
 from xla_backend.inspection.measurement import Measurement
 
 _NOTHING = "Choose a compiled function to inspect."
+_DOING = (
+    "Working in a process of its own. Measuring waits until the engine is idle; what compiles once "
+    "more takes up to half a minute."
+)
 
 
 def _answered(work: Callable[[InsideTab, str, str | None], ui.Updates]) -> Callable[..., Any]:
@@ -79,14 +83,14 @@ class InsideTab:
         self._buttons = [self.open, self.measure, self.texts, self.passes, self.save]
         for button in self._buttons:  # Pressed before functions are listed, they would find none.
             button.interactive = False
-        self._made = gr.Textbox(visible=False, elem_id="inside_made")
         self.notice = ui.html("", "inside_notice")
         self.files = ui.html("", "inside_files")
 
     def _connect(self) -> None:
         page = self._page
-        for element in (self.notice, self.files, self.changes):
-            ui.empty_on_change(element, [self.model.change, self.function.change])
+        changes = [self.model.change, self.function.change]
+        ui.empty_on_change(self.notice, changes)
+        gr.on(changes, None, None, [self.files, self.changes], js="() => ['', '']", **ui.QUIET)
         gr.on(
             [page.in_sight["inside"].click, self.model.change],
             self._offer,
@@ -95,39 +99,21 @@ class InsideTab:
             **ui.LATEST,
         )
         chosen = [self.model, self.function]
-        for button, doing, work in (
-            (self.open, "Reading the function.", self._inspect),
-            (
-                self.measure,
-                "Measuring once the engine is idle; the model is loaded in a separate process.",
-                self._measure,
-            ),
-            (self.texts, "Writing the files: XLA compiles the function once more.", self._texts),
-            (
-                self.passes,
-                "XLA compiles one layer in a separate process: half a minute on an idle machine.",
-                self._passes,
-            ),
-        ):
+        works: dict[gr.Button, Callable[..., Any]] = {
+            self.open: self._inspect,
+            self.measure: self._measure,
+            self.texts: self._texts,
+            self.passes: self._passes,
+        }
+        doing = json.dumps(str(ui.notice(_DOING, "calm")))
+        pressed = [button.click for button in works]
+        gr.on(pressed, None, None, self.notice, js=f"() => {doing}", **ui.EACH_TIME)
+        for button, work in works.items():
             # Measuring has its turn in the engine's queue; while it waits there, others look on.
             turn = {} if button is self.measure else ui.SEPARATE_PROCESS
-            button.click(
-                lambda doing=doing: ui.notice(doing, "calm"),
-                None,
-                self.notice,
-                **ui.QUIET,
-            ).then(
-                work,
-                chosen,
-                [self.notice, self.report, self.files, self.changes],
-                **turn,
-                **ui.FOLLOWING,
-            )
-
-        saved = self.save.click(self._save, chosen, [self.notice, self._made], **ui.QUIET)
-        saved.then(
-            None, self._made, None, js="(file) => saveFile(JSON.parse(file || 'null'))", **ui.QUIET
-        )
+            shown = [self.notice, self.report, self.files, self.changes]
+            button.click(work, chosen, shown, **turn, **ui.FOLLOWING)
+        self.save.click(self._save, chosen, [self.notice, self._page.file], **ui.QUIET)
 
     def _offer(self, model: str | None, chosen: str | None) -> ui.Updates:
         offered = choices(self._page, model)
@@ -153,10 +139,12 @@ class InsideTab:
             found = self._inspector().made_passes(self._page.backend.identity(model), seen.key)
             text = report.file(seen, measured, found)
         except BackendError as error:
-            return {self.notice: ui.notice(str(error)), self._made: ""}
+            return {self.notice: ui.notice(str(error))}
         name = f"inside-{model_name(model)}-{function}.html"
-        made = {"name": name, "type": "text/html;charset=utf-8", "text": text}
-        return {self.notice: "", self._made: json.dumps(made)}
+        return {
+            self.notice: "",
+            self._page.file: ui.file_of(name, "text/html;charset=utf-8", text),
+        }
 
     async def _measure(self, model: str, function: str | None) -> ui.Updates:
         try:

@@ -90,7 +90,8 @@ def _weights(
         return {"Weights": _DASH}
     notes = [f"rounded to {model.rounded_bits} bits"] if model.rounded_bits else []
     notes += filter(None, [_measured(model)])
-    rows = [row for each in history.values() for row in each.rows if row.new_tokens > 1]
+    of_one = [each for key, each in history.items() if key.num_beams == 1]
+    rows = [row for each in of_one for row in each.rows if row.new_tokens > 1]
     if rows and limits is not None:
         token_s = statistics.median(row.decode_s / (row.new_tokens - 1) for row in rows)
         read_s = model.weights_bytes / limits.read_bytes_s

@@ -26,3 +26,4 @@ function copyAtClick(buttons, textOf) {
   });
 }
 copyAtClick(".copied-code button", (button) => button.nextElementSibling.textContent);
+copyAtClick(".quote", (button) => button.dataset.quote);

@@ -13,6 +13,7 @@ const RESULTS = {
   batch_run: ["#batch_notice", "#batch_report"],
   transcribe: ["#speech_notice", "#heard .story"],
   functions_run: ["#functions_notice", "#functions_report .verdict"],
+  compare: ["#compare_notice", "#ways"],
 };
 
 // If a script is missing or fails while it builds the page, parts of the page are missing or get no

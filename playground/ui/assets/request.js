@@ -61,8 +61,7 @@ async function copyLink(tab, names, values, runs, columns) {
 // A visitor's presets, each under its name, so that two windows do not overwrite each other's.
 const PRESET = "xla-playground-preset-";
 const NO_ROOM =
-  "This browser has no room for more presets, or keeps nothing for this page. Export what you want to keep; " +
-  "delete some.";
+  "This browser has no room for more presets, or keeps nothing for this page. Delete some, or copy a link.";
 const presetNames = () =>
   allowed(() => Object.keys(localStorage), [])
     .filter((name) => name.startsWith(PRESET))
@@ -88,12 +87,11 @@ function choosePreset(values, [pressed, chosen]) {
   const preset = name === undefined ? "" : JSON.stringify(keptPreset(name));
   return values.with(pressed, pressedName).with(chosen, preset);
 }
-const keepPreset = ({ name, ...settings }) =>
-  allowed(() => (localStorage.setItem(PRESET + name, JSON.stringify(settings)), true), false);
 function savePreset(name, holdsSeed, ...values) {
   name = name?.trim();
   if (!name) return [noticed("Give the preset a name, then save it.", "problem"), presetButtons()];
-  const isKept = keepPreset({ ...settingsOf(SETTINGS, values, holdsSeed), name });
+  const settings = JSON.stringify(settingsOf(SETTINGS, values, holdsSeed));
+  const isKept = allowed(() => (localStorage.setItem(PRESET + name, settings), true), false);
   return [isKept ? noticed(`“${name}” is saved in this browser.`) : noticed(NO_ROOM, "problem"), presetButtons()];
 }
 function deletePreset(name) {
@@ -104,27 +102,6 @@ function deletePreset(name) {
   allowed(() => localStorage.removeItem(PRESET + name));
   return [noticed(`“${name}” is deleted. Save keeps what stands in the fields.`), presetButtons()];
 }
-function exportPresets(file) {
-  const presets = presetNames().map(keptPreset);
-  if (!presets.length) return noticed("There is no preset to export yet.");
-  for (const preset of presets) {
-    for (const name of ["messages", "variables"]) if (preset[name]) preset[name] = JSON.parse(preset[name]);
-  }
-  const text = JSON.stringify({ ...file, presets }, null, 1);
-  saveFile({ name: "xla-playground-presets.json", type: "application/json", text });
-  return "";
-}
-// The presets of a file; one with an existing name gets a number.
-function keepPresets(notice, imported) {
-  const presets = JSON.parse(imported || "[]");
-  const areKept = presets.every((preset) => {
-    const names = presetNames();
-    let name = preset.name;
-    for (let number = 2; names.includes(name); number++) name = `${preset.name} (${number})`;
-    return keepPreset({ ...preset, name });
-  });
-  return [areKept ? notice : noticed(NO_ROOM, "problem"), presetButtons()];
-}
 window.addEventListener("storage", ({ key }) => {
   if (key?.startsWith(PRESET)) document.getElementById("presets_are_new")?.click();
 });
@@ -134,7 +111,7 @@ window.addEventListener("storage", ({ key }) => {
 const MOST_BYTES = 2 * 2 ** 20;
 let chosenFile = Promise.resolve("");
 document.addEventListener("click", ({ target }) => {
-  if (!target.closest?.("#import_json, #chat_import, #presets_import")) return;
+  if (!target.closest?.("#import_json, #chat_import")) return;
   const input = made("input", { type: "file", accept: ".json" });
   chosenFile = new Promise((done) => {
     input.onchange = () => input.files[0].slice(0, MOST_BYTES + 1).text().then(done);
@@ -170,6 +147,7 @@ function editMessages(element, props, watch, changed) {
   const begin = made("button", { type: "button", textContent: "Begin the answer" });
   const tell = () => {
     const messages = [...rows.children].map((row) => ({
+      ...row.call, // of a tool, or the id of the one whose result this is
       role: row.querySelector("select").value,
       content: row.querySelector("textarea").value,
     }));
@@ -187,18 +165,21 @@ function editMessages(element, props, watch, changed) {
         tell();
       },
     });
-  const rowOf = ({ role, content }) => {
-    const options = ["user", "assistant", "system"].map((each) =>
+  const rowOf = ({ role, content, ...call }) => {
+    const options = ["user", "assistant", "system", "tool"].map((each) =>
       made("option", { value: each, textContent: each[0].toUpperCase() + each.slice(1), selected: each === role }),
     );
     return made(
       "div",
-      { className: "message-row" },
+      { className: "message-row", call },
       made("select", { ariaLabel: "Role", onchange: tell }, ...options),
       button("Move up", "↑", (row) => row.previousElementSibling?.before(row)),
       button("Move down", "↓", (row) => row.nextElementSibling?.after(row)),
       button("Remove", "×", (row) => row.remove()),
       field(content, "Message", tell),
+      ...(call.tool_calls ?? []).map(({ function: { name, arguments: given } }) =>
+        made("code", { textContent: `${name}(${JSON.stringify(given)})` }),
+      ),
     );
   };
   const draw = () => {

@@ -62,8 +62,8 @@ const watchRequests = (() => {
 
   function made_bar(number) {
     const bar = document.createElement("div");
-    bar.className = "crowd-row";
-    bar.innerHTML = `<span>${number}</span><span class="crowd-track" tabindex="0" role="img"></span><b></b>`;
+    bar.className = "lane";
+    bar.innerHTML = `<span>${number}</span><span class="lane-track" tabindex="0" role="img"></span><b></b>`;
     bar.dataset.number = number;
     return bar;
   }
@@ -121,13 +121,13 @@ const watchRequests = (() => {
   function listen(box) {
     let share = 1;
     box.addEventListener("pointermove", ({ target, clientX }) => {
-      if (!target.matches(".crowd-track")) return;
+      if (!target.matches(".lane-track")) return;
       const { left, width } = target.getBoundingClientRect();
       tell(target.parentElement, (share = (clientX - left) / width));
     });
     box.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -0.01, ArrowRight: 0.01 }[event.key];
-      if (!step || !event.target.matches(".crowd-track")) return;
+      if (!step || !event.target.matches(".lane-track")) return;
       event.preventDefault();
       tell(event.target.parentElement, (share = Math.min(1, Math.max(0, share + step))));
     });

@@ -59,7 +59,7 @@ def test_a_state_may_be_any_json(page: ApiPage) -> None:
         ({"questions": {}}, "1 to 400 questions"),
         ({"questions": {"a": {"type": "guess"}}}, "question 'a' must be"),
         ({"questions": []}, "questions: "),
-        ({"state": 3}, "state"),
+        ({"state": 3}, "state must be a text"),
         ({"state": ""}, "empty"),
     ],
 )

@@ -215,6 +215,11 @@ def test_an_unknown_address_names_the_right_one(
         ({"content-type": "multipart/form-data"}, b"x", "multipart/form-data with a boundary"),
         ({"content-type": "multipart/form-data; boundary=a"}, b"--a--\r\n", "file is missing"),
         ({"content-type": "application/json"}, b"{}", "file is missing"),
+        (
+            {"content-type": "multipart/form-data; boundary=a"},
+            b'--a\r\ncontent-disposition: form-data; name="file"\r\n\r\nx\r\n--a--\r\n',
+            "an uploaded file that has a name",
+        ),
     ],
 )
 def test_a_broken_form_is_not_told_to_send_json(

@@ -35,6 +35,7 @@ def test_every_setting_is_read() -> None:
         variables='{"Name": "Ada"}',
         exact_key="true",
         questions="Is it?\nWas it?",
+        tools="[]",
         answer_as="Choice",
         choices="yes\nno",
         max_new_tokens="33",
@@ -65,6 +66,7 @@ def test_every_setting_is_read() -> None:
         "raw": True,
         "variables": '{"name": "Ada"}',
         "questions": "Is it?\nWas it?",
+        "tools": "[]",
         "answer_as": "Choice",
         "choices": "yes\nno",
     }
@@ -92,25 +94,21 @@ def test_every_setting_is_read() -> None:
     assert problem(link) == ""
 
 
-def test_a_file_has_the_same_settings_as_json_values() -> None:
+def test_a_browser_keeps_the_same_settings_as_json_values() -> None:
     values = {
         "messages": [{"role": "assistant", "content": "Yes"}],
         "variables": {"name": "Ada"},
         "raw": False,
-        "choices": ["yes", "no"],
         "temperature": 0.5,
         "early_stopping": True,
-        "stop": ["The end", "\n"],
         "grammar": {"type": "string"},
     }
     texts = {
         "messages": '[{"role": "assistant", "content": "Yes"}]',
         "variables": '{"name": "Ada"}',
         "raw": "0",
-        "choices": "yes\nno",
         "temperature": "0.5",
         "early_stopping": "enough",
-        "stop": "The end\n\\n",
         "grammar": '{"type": "string"}',
     }
     assert the_link(**values) == the_link(**texts)
@@ -152,9 +150,11 @@ def test_what_a_draft_does_not_name_is_empty_in_a_request_of_its_own() -> None:
         ("exact_key", "perhaps", "exact_key must be 1 or 0, not 'perhaps'."),
         ("run", "yes please", "run must be 1 or 0"),
         ("temprature", "1", "There is no setting 'temprature'."),
-        ("answer_as", "Number", "answer_as must be one of Text, JSON, Choice, Yes or no"),
+        ("answer_as", "Number", "answer_as must be one of Text, JSON, Tools, Choice, Yes or no"),
         ("messages", '[{"role": "fox", "content": ""}]', "messages must be a JSON list like"),
         ("messages", "[" * 99_999, "messages must be a JSON list like"),
+        ("tools", '{"type": "function"}', "tools must be a JSON list"),
+        ("tools", '[{"type": "code"}]', "a tool of the type 'code' is not supported"),
         ("variables", '{"name": 1}', "variables must be a JSON object of texts"),
     ],
 )

@@ -97,11 +97,9 @@ def test_runs_that_end_in_two_windows_at_once_are_both_kept() -> None:
     ]
     assert records.taken_over(theirs, theirs, merged) == merged, "the other window has the same"
     assert records.taken_over(merged, merged, merged[1:]) == merged[1:], "one was deleted there"
-    pinned = records.pin(merged, 2)
-    assert records.taken_over(merged, merged, pinned) == pinned
 
 
-def test_runs_are_bounded_and_pinned_ones_outlive_others() -> None:
+def test_runs_are_bounded() -> None:
     runs = runs_of(records.MAX_RUNS + 3)
     assert len(runs) == records.MAX_RUNS
     assert runs[0]["run"] == records.MAX_RUNS + 3
@@ -114,10 +112,6 @@ def test_runs_are_bounded_and_pinned_ones_outlive_others() -> None:
     assert len(runs[0]["prompt"]) == records.MAX_CHARACTERS
     assert runs[0]["prompt_is_whole"] is False
     assert records.readable(json.loads(json.dumps(runs))) == runs
-
-    runs = records.pin(runs_of(records.MAX_RUNS), 1)
-    runs = records.add(runs, Shown("One more", result()))
-    assert [run["run"] for run in runs[-2:]] == [3, 1]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +150,6 @@ def test_records_that_cannot_be_read_are_left_out(sent: object) -> None:
         {"options": {"unheard_of": 1}},
         {"exact_key": "yes"},
         {"machine": 5},
-        {"pinned": -1},
         {"cache": "<b>"},
     ],
 )
@@ -165,17 +158,7 @@ def test_a_record_with_a_wrong_value_is_left_out(change: dict[str, Any]) -> None
     assert records.readable([{**good, **change}, good]) == [good]
 
 
-def test_runs_are_pinned_found_and_left_out() -> None:
-    runs = runs_of(4)
-    for number in (2, 4):
-        runs = records.pin(runs, number)
-    assert [run["run"] for run in records.pinned(runs)] == [2, 4]
-    runs = records.pin(runs, 1)
-    assert [run["run"] for run in records.pinned(runs)] == [4, 1]
-    assert [run["run"] for run in runs if run["pinned"]] == [4, 1]
-    runs = records.pin(runs, 4)
-    assert [run["run"] for run in records.pinned(runs)] == [1]
-
+def test_runs_are_found_and_left_out() -> None:
     runs = runs_of(3)
     assert records.find(runs, 2) == runs[1]
     assert records.find(runs, "2") is None
@@ -202,7 +185,7 @@ def test_runs_of_elsewhere_join_once_and_push_none_out() -> None:
 
 
 def test_cleared_runs_come_back_below_those_that_came_since() -> None:
-    cleared = records.pin(runs_of(2), 1)
+    cleared = runs_of(2)
     [new] = records.add([], Shown("New", result()))
     both = records.under([new], cleared)
     assert [(run["run"], run["prompt"]) for run in both] == [

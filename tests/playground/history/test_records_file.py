@@ -47,7 +47,6 @@ def test_an_export_says_where_it_was_measured_and_names_no_folder() -> None:
     assert {"cpu", "cores", "system", "python", "tensorflow"} <= set(content["machine"])
     assert content["exported"] == "2026-01-02T03:04:05.000+00:00"
     assert "/srv" not in json.dumps(content)
-    assert "pinned" not in content["runs"][0]
 
 
 def test_the_table_has_a_column_for_every_raw_value() -> None:

@@ -1,12 +1,13 @@
-"""How runs look: the table, the timeline and two runs side by side."""
+"""How runs look: the table, and what differs in two of them."""
 
 import re
 
+import htpy as h
 import pytest
 
 from playground.context.runs import Shown
 from playground.history import records
-from playground.history.report import history_table, side_by_side, timeline, verdict
+from playground.history.report import comparison, history_table, verdict
 from playground.ui.wording import ANSWERING
 from tests.playground.reader import is_text, words
 from tests.playground.samples import INJECTIONS, miss, result
@@ -20,24 +21,19 @@ def first_and_second() -> list[records.Record]:
 
 def test_where_runs_are_missing_it_says_so() -> None:
     assert "Your runs appear here" in history_table([])
-    assert timeline([]) == side_by_side([]) == ""
-    text = side_by_side(records.pin(first_and_second(), 1))
-    assert "Pin another run" in text
-    assert "faster" not in text
 
 
 def test_a_row_has_the_figures_its_details_the_rest_and_buttons_by_name() -> None:
     text = words(history_table(first_and_second()))
     assert "2 HIT Once there was a fox" in text
     assert "16 · 1 · 32 gpt2-stories" in text
-    assert "102 ms 22 ms 25 Rerun Pin Delete" in text
+    assert "102 ms 22 ms 25 Rerun Delete" in text
     for metric in ("Compile 2.00 s", "Seed 7", "Decode 80 ms", "Prompt tokens 5", "Early stopping"):
         assert metric in text
 
     table = history_table(first_and_second())
-    assert re.findall(r'data-act="(\w+)" data-run="(\d)" aria-label="([^"]*)"', table)[:3] == [
+    assert re.findall(r'data-act="(\w+)" data-run="(\d)" aria-label="([^"]*)"', table)[:2] == [
         ("retry", "2", "Rerun run 2"),
-        ("select", "2", "Pin run 2"),
         ("delete", "2", "Delete run 2"),
     ]
 
@@ -45,19 +41,13 @@ def test_a_row_has_the_figures_its_details_the_rest_and_buttons_by_name() -> Non
     assert re.search(r"question: a{49}… → </span>a fox<", history_table(runs))
 
 
-def test_the_timeline_is_coloured_by_outcome_in_the_order_of_the_runs() -> None:
-    marks = timeline(first_and_second()).partition("legend")[0]
-    assert re.findall(r"mark-(\w+)", marks) == ["miss", "hit"]
-    assert "Run 1: MISS, 3.20 s" in marks
-
-
-def test_two_pinned_runs_stand_beside_each_other_with_their_differences() -> None:
-    runs = records.pin(records.pin(first_and_second(), 1), 2)
-    text = side_by_side(runs)
+def test_runs_are_compared_by_what_differs() -> None:
+    runs = first_and_second()
     # 3.2 s over 0.102 s
-    assert "Run 2 was 31× faster than run 1, in total." in words(text)
-    different, _, alike = words(text).partition("Alike in")
-    for metric in ("End to end 3.20 s 102 ms", "Trace 1.00 s –", "Seed 0 7", "Text Once there was"):
+    told = words(str(verdict(runs, ["A", "B"])))
+    assert "A was 31× faster than B, in total." in told
+    different, _, alike = words(str(h.fragment[comparison(h.thead, runs)])).partition("Alike in")
+    for metric in ("End to end 102 ms 3.20 s", "Trace – 1.00 s", "Seed 7 0"):
         assert metric in different
     assert "Model gpt2-stories" in alike
     assert "Top k 50" in alike
@@ -85,6 +75,4 @@ def test_why_a_run_took_longer_is_told_where_it_is_known(slow: dict[str, float],
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_text_of_a_record_stays_text(text: str) -> None:
     runs = records.add([], Shown(text, result(text=text, model=text)))
-    runs = records.pin(records.add(runs, Shown(text, result(text=text, model=text))), 1)
-    for markup in (history_table(runs), side_by_side(runs), timeline(runs)):
-        assert is_text(markup)
+    assert is_text(history_table(runs))

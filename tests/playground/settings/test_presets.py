@@ -1,12 +1,10 @@
-"""Presets set what they say, and nothing else; files of them are read with suspicion."""
+"""Presets set what they say, and nothing else."""
 
 import pytest
 
-from playground import create_app
-from playground.settings.preset_buttons import FILE, PresetButtons
 from playground.settings.presets import PRESETS, first_call
 from tests.playground.fake_backend import FakeBackend
-from xla_backend import CacheKey, GenerationOptions, InvalidRequest
+from xla_backend import CacheKey, GenerationOptions
 
 BEFORE = GenerationOptions(
     max_new_tokens=77, num_beams=2, temperature=1.5, seed=9, repetition_penalty=1.1
@@ -54,45 +52,3 @@ def test_a_first_call_is_found_near_the_options() -> None:
     lengths = (16, 32, 64, 128)
     assert found({(1, n) for n in lengths}, options) == (2, 77)
     assert found({(b, n) for b in range(1, 9) for n in lengths}, options) == (1, 77)
-
-
-@pytest.fixture(scope="module")
-def buttons() -> PresetButtons:
-    owners = [getattr(fn.fn, "__self__", None) for fn in create_app(FakeBackend()).fns.values()]
-    return next(owner for owner in owners if isinstance(owner, PresetButtons))
-
-
-def the_file(*presets: object) -> str:
-    return FILE.written({"presets": presets})
-
-
-def test_a_file_of_presets_brings_those_without_a_mistake(buttons: PresetButtons) -> None:
-    good = {
-        "name": "Good",
-        "model": "of another page",
-        "prompt": "Hello {{name}}",
-        "messages": [{"role": "user", "content": "Hi"}],
-        "variables": {"name": "Ada"},
-        "temperature": 0.5,
-    }
-    bad = {**good, "name": "Bad", "temperature": "hot", "messages": "Hi"}
-    presets, problems = buttons.read(the_file(good, bad, {"prompt": "Hi"}, 7, {"name": " "}))
-    assert presets == [good]
-    assert problems[0].startswith("'Bad' is left out: messages must be a JSON list")
-    assert "temperature must be a number" in problems[0]
-    assert [each[:8] for each in problems[1:]] == ["Preset 3", "Preset 4", "Preset 5"]
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ("GIF89a", "not JSON"),
-        ('{"format": "xla-playground-runs"}', "holds no presets"),
-        (the_file(), "has no presets"),
-        ('{"format": "xla-playground-presets", "version": 1, "presets": {}}', "has no presets"),
-        ("[" * 2**20 + "]", "larger than 1 MB"),
-    ],
-)
-def test_another_file_is_told_what_is_wrong(buttons: PresetButtons, data: str, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
-        buttons.read(data)

@@ -35,7 +35,7 @@ def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xla_backend.compilation.example_functions.MAX_CALLS", 4)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def engine() -> Iterator[Backend]:
     """An engine without models: the guide's functions need none."""
     backend = Backend(store="off")
@@ -52,7 +52,6 @@ def sizes(shapes: list[StoredKey]) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def test_new_shapes_are_made_and_known_ones_are_not(engine: Backend) -> None:
-    engine.clear_functions()
     first = engine.compare_function("dense", 3)
     again = engine.compare_function("dense", 3)
     other = engine.compare_function("dense", 4)
@@ -71,14 +70,8 @@ def test_new_shapes_are_made_and_known_ones_are_not(engine: Backend) -> None:
     assert engine.stored_keys()[0].xla == xla
     assert {result.cached.n for result in first.results} == {4}
 
-    engine.compare_function("dense", 2)
-    engine.clear_functions()
-    assert engine.stored_keys() == []
-    assert outcomes(engine.compare_function("dense", 2)) == [None, MISS, MISS]
-
 
 def test_padding_lets_other_sizes_hit(engine: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine.clear_functions()
     five = engine.compare_function("dense", 5, pad=True)
     seven = engine.compare_function("dense", 7, pad=True)
     eight = engine.compare_function("dense", 8)

@@ -7,7 +7,7 @@ import pytest
 from xla_backend import CacheEntry, CacheKey, CacheOutcome, FirstCall, Prediction
 from xla_backend.compilation.naming import Part
 from xla_backend.interface.buckets import pool_key
-from xla_backend.interface.results import KeyHistory
+from xla_backend.interface.results import KeyHistory, RowRun
 from xla_backend.interface.timing import summarize
 from xla_backend.prediction.prediction import choose, predict, reusable
 
@@ -111,6 +111,27 @@ def test_a_miss_adds_up_parts(missing: list[Part], estimate: tuple[float, float,
     found = predict(CacheKey(32, 1, 64), 30, [], MADE, lambda key: missing)
     assert found.outcome is CacheOutcome.MISS
     assert lies(found) == pytest.approx(estimate)
+
+
+@pytest.mark.parametrize(
+    ("texts", "run_s"),
+    [
+        ([], 4.0),
+        ([(20, False)] * 3 + [(256, True)], 1.0),  # most end before either limit
+        ([(64, False)] * 3, 2.0),
+        ([(32, True)], 4.0),  # what was cut may go on to the limit
+    ],
+)
+def test_a_miss_runs_as_long_as_the_model_s_texts_are(
+    texts: list[tuple[int, bool]], run_s: float
+) -> None:
+    rows = tuple(RowRun(5, 5, 0.1, 0.1, tokens, is_cut) for tokens, is_cut in texts)
+    past = {
+        CacheKey(16, 1, 32): compiled(1.0, 0.0, 10.0, 1.0),
+        pool_key(64): KeyHistory(rows=rows),
+    }
+    found = predict(CacheKey(16, 1, 128), 5, [], past, lambda key: ["decode"])
+    assert found.expected_s == 10.0 + run_s
 
 
 def test_a_larger_function_in_memory_is_reused_rather_than_waiting_for_the_disk() -> None:

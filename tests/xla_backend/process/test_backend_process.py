@@ -497,9 +497,6 @@ def test_an_example_function_is_compared_in_the_child(watched: Watched) -> None:
     assert (kept.rows, kept.batch_sizes) == (4, (3, 4))
     with pytest.raises(InvalidRequest, match="no function 'gone'"):
         watched.process.compare_function("gone", 3)
-    watched.process.clear_functions()
-    assert watched.process.stored_keys() == []
-    assert outcomes(4) == first
 
 
 def test_a_child_killed_while_idle(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:

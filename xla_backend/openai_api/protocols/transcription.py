@@ -60,7 +60,7 @@ class TranscriptionForm(Fields):
     def translated(cls, values: dict[str, Any]) -> dict[str, Any]:
         values = dict(values)
         for name, sentence in _UNSUPPORTED.items():
-            if values.pop(name, None) not in (None, "", "false", "False", "auto"):
+            if values.pop(name, None) not in (None, "", "false", "False", "0", "auto"):
                 raise NotSupported(name, sentence)
         if values.get("response_format") == "diarized_json":
             raise NotSupported(

@@ -18,7 +18,6 @@ from gradio_client import Client
 from playground.tabs.code.request_code import (
     FORMS,
     CodeRequest,
-    client_code,
     curl_code,
     library_code,
     openai_code,
@@ -76,7 +75,7 @@ def literals(code: str) -> list[object]:
     return [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
 
 
-@pytest.mark.parametrize("write", [transformers_code, library_code, client_code, openai_code])
+@pytest.mark.parametrize("write", [transformers_code, library_code, openai_code])
 @pytest.mark.parametrize("model", [STORIES, ANSWERS, HUB], ids=lambda model: model.name)
 def test_python_has_each_prompt(write: Callable[[CodeRequest], str], model: ModelInfo) -> None:
     shape = ast.dump(ast.parse(write(a_request("PROMPT", model))))
@@ -106,10 +105,9 @@ def test_messages_are_asked_as_each_form_asks_them(system: str) -> None:
     asked = f"question({repr('Where?').replace(chr(39), chr(34))}"
     assert asked in library_code(request)
     assert "GenerationOptions, question" in library_code(request)
-    for write in (library_code, client_code, openai_code, transformers_code):
+    for write in (library_code, openai_code, transformers_code):
         assert "Where?" in literals(write(request))
         assert (system in literals(write(request))) == bool(system)
-    assert "chat=True" in client_code(request)
     for code in (curl_code(request), openai_code(request)):
         assert ('"role": "system"' in code) == bool(system)
     assert "/v1/chat/completions" in curl_code(request)
@@ -123,14 +121,12 @@ def test_messages_of_a_conversation_and_lists_are_written_as_each_language_does(
     for write in (library_code, openai_code, transformers_code):
         assert {text for _, text in said} <= set(literals(write(request)))
     assert "continue_final_message=True" in transformers_code(request)
-    assert "code for openai" in client_code(request)
 
     options = GenerationOptions(stop=['"', "\n"], logit_bias={3: -1.0}, presence_penalty=0.5)
     asked = a_request("Once", options=options)
     library = library_code(asked)
     assert 'presence_penalty=0.5, logit_bias={"3": -1.0}, stop=[\'"\', "\\n"])' in library
     ast.parse(library)
-    ast.parse(client_code(asked))
     ast.parse(openai_code(asked))
     assert '"stop": ["\\"", "\\n"]' in curl_code(asked)
     assert "# Without presence_penalty, logit_bias, stop: TensorFlow's" in transformers_code(asked)
@@ -139,13 +135,12 @@ def test_messages_of_a_conversation_and_lists_are_written_as_each_language_does(
 
 def test_only_what_differs_from_the_defaults_is_named() -> None:
     plain = a_request("Once")
-    assert "max_new_tokens" not in client_code(plain) + library_code(plain)
+    assert "max_new_tokens" not in library_code(plain)
     assert "seed" not in curl_code(plain) + openai_code(plain)
     options = GenerationOptions(max_new_tokens=7, early_stopping="never", seed=3, exact_key=True)
     changed = a_request("Once", options=options)
     named = 'GenerationOptions(max_new_tokens=7, seed=3, early_stopping="never", exact_key=True)'
     assert named in library_code(changed)
-    assert "    max_new_tokens=7,\n" in client_code(changed)
     assert '"max_tokens": 7, "temperature": 0.0, "early_stopping": "never"' in curl_code(changed)
     assert '    extra_body={"early_stopping": "never", "exact_key": True},\n' in openai_code(
         changed
@@ -203,7 +198,6 @@ def test_the_code_for_programs_runs_and_writes_what_the_page_writes(site: ApiPag
     answer = json.loads(run("bash", "-c", curl_code(asked)))
     assert answer["choices"][0]["text"] == expected["text"]
     assert run_python(openai_code(asked)).startswith(expected["text"] + "\n")
-    assert run_python(client_code(asked)).startswith(expected["text"] + "\n")
 
 
 @pytest.mark.release

@@ -4,7 +4,6 @@ import functools
 import html
 from pathlib import Path
 
-import gradio as gr
 import pytest
 
 from playground import create_app
@@ -79,21 +78,8 @@ def test_unchanged_parts_are_not_sent_again(visitor: Visitor) -> None:
     assert "MISS" in first
     assert "float32[5, 10]" in first
     assert "float32[6, 10]" in second
-    for part in ("functions_code", "functions_kept"):
+    for part in ("functions_code", "functions_shapes"):
         assert len(visitor.shown(part)) == 2
-
-
-@pytest.mark.parametrize("admin", [False, True])
-def test_only_admins_can_start_afresh(engine: FakeBackend, admin: bool) -> None:
-    names = {fn.name for fn in page(admin).fns.values()}
-    buttons = {b.elem_id for b in page(admin).blocks.values() if isinstance(b, gr.Button)}
-    assert ("_clear" in names, "functions_afresh" in buttons) == (admin, admin)
-    if admin:
-        engine.compare_function("dense", 5)
-        visitor = Visitor(page(admin))
-        visitor.press("functions_afresh")
-        assert "Cleared" in visitor.reads("functions_afresh_notice")
-        assert engine.stored_keys() == []
 
 
 def test_the_doctor_takes_files_of_its_folder_alone(engine: FakeBackend, tmp_path: Path) -> None:

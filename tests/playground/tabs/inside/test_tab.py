@@ -186,7 +186,7 @@ def test_a_kernel_of_our_own_leads_to_its_machine_code(visitor: Visitor) -> None
 def test_the_report_is_saved_as_a_file_that_needs_no_other(visitor: Visitor) -> None:
     visitor.press("inside_measure")
     visitor.press("inside_save")
-    made = json.loads(visitor.reads("inside_made"))
+    made = json.loads(visitor.reads("saved_file"))
     assert made["name"] == "inside-gpt2-stories-16x1x32.html"
     assert made["text"].startswith("<!doctype html>")
     assert "Roofline" in made["text"]
@@ -196,7 +196,7 @@ def test_the_report_is_saved_as_a_file_that_needs_no_other(visitor: Visitor) -> 
     visitor.press("inside_passes")
     shown = visitor.reads("inside_changes")
     visitor.press("inside_save")
-    for text in shown, json.loads(visitor.reads("inside_made"))["text"]:
+    for text in shown, json.loads(visitor.reads("saved_file"))["text"]:
         assert "2 passes · +2 −1,201" in text, "a pipeline has the sum of its passes"
         assert "<del>-%old</del><ins>+%new\n+%&lt;i&gt;new</ins>" in text
         assert "1,199 more lines left out" in text
