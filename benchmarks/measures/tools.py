@@ -31,8 +31,8 @@ CONTEXT, AT_ONCE = 2048, 4
 TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 """What BFCL calls JSON's types."""
 NO_TOOLS = (
-    "The packaged model's template shows no tools: llama.cpp leaves them out then, and answers with "
-    "text even where a call is required."
+    "The packaged model's template shows no tools: llama.cpp leaves them out then, and answers "
+    "with text even where a call is required."
 )
 FREE: dict[str, Any] = {"tool_choice": "auto"}
 CONSTRAINED: dict[str, Any] = {"tool_choice": "required"}
