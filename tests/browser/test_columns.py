@@ -48,7 +48,7 @@ def test_both_come_by_link_run_and_stop_together(window: Visit, engine: FakeBack
     window.at("#generate").click()
     for place in (0, 1):  # neither has ended
         window.says(COLUMN.format(place), "RUNNING", "there was a")
-    asked = {prompt: (model, options) for model, prompt, options, _ in engine.asked}
+    asked = {prompt: (model, options) for model, prompt, options in engine.asked}
     told = (Message("system", "Be brief"), Message("user", LINK["prompt"]))
     assert {prompt: model for prompt, (model, _) in asked.items()} == {
         LINK["prompt"]: "gpt2-stories",
@@ -124,4 +124,4 @@ def test_a_column_is_added_survives_a_reload_and_goes(window: Visit, engine: Fak
     window.at("#generate").click()
     window.says("#report", re.compile("MISS|HIT"))
     expect(window.at("#compared")).to_be_hidden()
-    assert [options.num_beams for _, _, options, _ in engine.asked] == [4]
+    assert [options.num_beams for _, _, options in engine.asked] == [4]
