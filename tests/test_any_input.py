@@ -119,11 +119,11 @@ def test_any_value_of_a_control_is_used_or_refused(values: list[Any]) -> None:
         assert is_a_sentence(error)
 
 
-@given(VALUES | st.just("dense"), VALUES, VALUES | st.booleans(), VALUES)
+@given(VALUES | st.just("dense"), VALUES, VALUES | st.booleans())
 @cases(50)
-def test_a_comparison_is_right(function: Any, batch_size: Any, pad: Any, calls: Any) -> None:
+def test_a_comparison_is_right(function: Any, batch_size: Any, pad: Any) -> None:
     try:
-        request = FunctionRequest(function, batch_size, pad, calls)
+        request = FunctionRequest(function, batch_size, pad)
     except InvalidRequest as error:
         assert is_a_sentence(error)
     else:

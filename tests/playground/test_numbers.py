@@ -98,7 +98,7 @@ def test_a_longer_text_is_not_less_gain() -> None:
 
 def test_queue_and_prefill_beside_ttft_agree_in_a_comparison_of_runs() -> None:
     runs = records.add(records.add([], Shown("A", result())), Shown("B", row_of_a_pool()))
-    shown = str(h.fragment[comparison(h.thead, runs, {})])
+    shown = str(h.fragment[comparison(h.thead, runs)])
     row = dict(re.findall(r">(Queue[^<]*|TTFT|Prefill)</th><td>([^<]*)<", shown))
     assert (row["TTFT"], row["Prefill"]) == ("550 ms", "550 ms")
     assert row["Queue after the first token"] == "253 ms"

@@ -591,10 +591,11 @@ def _template_limits(forget: bool = False) -> Iterator[None]:
         if frame.f_code.co_filename != "<template>":
             return None
         passed = time.thread_time() - began
-        if passed > LONGEST_TEMPLATE_S:
-            raise TooMuch(f"it runs for more than {LONGEST_TEMPLATE_S:g} s")
+        # Memory first: to take that much may take too long as well.
         if passed > _CHECK_AFTER_S and _bytes() > most:
             raise TooMuch(f"it takes more than {MOST_TEMPLATE_BYTES // 2**20} MB")
+        if passed > LONGEST_TEMPLATE_S:
+            raise TooMuch(f"it runs for more than {LONGEST_TEMPLATE_S:g} s")
         return check
 
     before = sys.gettrace()
