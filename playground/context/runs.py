@@ -40,6 +40,8 @@ _MAX_STORED = 1000
 memory that forged session names can take."""
 MAKING = ("tracing", "compiling")
 """The engine's states while it compiles a function."""
+_STARTING = ("starting", "stopped", "downloading", "loading")
+"""Its states before it takes a first request. Later ones that load a model count it themselves."""
 UNEXPECTED = "An unexpected error occurred; the server's log has the details. Try again."
 
 STOPPED = "Stopped before any text."
@@ -166,7 +168,8 @@ class VisitorRun(Generic[Chunk, Result]):
         """Runs the request; yields each chunk and each new state. Afterwards see `result`."""
         if self._stopped:
             return
-        engine_was_starting = backend.status.state in ("starting", "stopped")
+        # At its start it loads a model, before it counts any request's time.
+        engine_was_starting = backend.status.state in _STARTING
         stream = await asyncio.to_thread(self._open, backend)
         with self._lock:
             self._stream = stream

@@ -94,7 +94,13 @@ def waiting(
     elif outcome is None:
         what = phase("Loading the model", "then compiling")
     else:
-        what = phase(RESTORING if outcome is CacheOutcome.DISK else COMPILING)
+        # True whatever the engine does now, which the page's script shows within a second.
+        is_stored = outcome is CacheOutcome.DISK
+        what = (
+            phase("On disk", "restored first")
+            if is_stored
+            else phase("New shape", "compiled first")
+        )
     named: list[tuple[str, str | h.Element]] = [("Elapsed", clock(clicked_s))]
     bar = working_bar()
     if prediction and prediction.expected_s:

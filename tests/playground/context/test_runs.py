@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Generator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,22 @@ def test_a_run_yields_the_text_so_far_and_ends_with_a_result() -> None:
     shown = run.shown()
     assert (shown.prompt, shown.other_s) == ("Once", 0.0)
     assert shown.result.timing.queue_s == 0.0
+
+
+@pytest.mark.parametrize(
+    ("state", "is_start"),
+    [("starting", True), ("loading", True), ("ready", False), ("compiling", False)],
+)
+def test_waiting_for_the_engine_s_start_is_told_beside_the_total(
+    state: Any, is_start: bool, clock: Clock
+) -> None:
+    engine, run = FakeBackend(), a_run()
+    engine.status = EngineStatus(state)
+    clock.now += 7
+    steps(run, engine)
+    shown = run.shown()
+    expected = 7 - shown.result.timing.total_s if is_start else 0.0
+    assert shown.other_s == pytest.approx(expected)
 
 
 def test_a_stop_keeps_what_was_written_and_what_waited_never_runs() -> None:

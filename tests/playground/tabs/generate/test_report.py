@@ -203,7 +203,7 @@ def test_from_the_click_on_it_says_what_is_awaited_and_for_how_long() -> None:
 
     prediction = Prediction(CacheOutcome.MISS, KEY, KEY, 5, None)
     assert "Queued: 2 requests ahead" in words(waiting_report(prediction, ahead=2))
-    assert "Compiling this shape" in words(waiting_report(prediction, ahead=0))
+    assert "New shape compiled first" in words(waiting_report(prediction, ahead=0))
     assert "Loading the model then compiling" in words(waiting_report(None, ahead=0))
     assert "Already compiled" in words(waiting_report(HIT, ahead=0))
 
